@@ -21,6 +21,7 @@ from windeck.cli.demo_data import (
     DATE_PARTS,
     HOLIDAYS,
     load_curve,
+    timestamps,
     write_load_curve,
 )
 from windeck.cli.demo_data import (
@@ -74,6 +75,17 @@ def test_air_quality_as_first_published_with_parts_of_dates(save: Save) -> None:
     assert found.time == ("year", "month", "day", "hour")
     assert (found.ids, found.target) == ((), "pm2.5")
     assert found.why["time"] == "parts of a date, put together"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(2024, 4, 31, 0), (2023, 2, 29, 0), (2024, 13, 1, 0), (2024, 1, 1, 24), (2024, 1, 0, 0)],
+)
+def test_parts_of_dates_that_no_calendar_has(parts: tuple[int, ...]) -> None:
+    rows = [(2024, 1, 1, 0), parts]
+    table = pa.table(dict(zip(DATE_PARTS, map(list, zip(*rows, strict=True)), strict=False)))
+    with pytest.raises(ValueError, match=rf"year {parts[0]}, month {parts[1]}, .* in row 1; expec"):
+        timestamps(table, table.column_names)
 
 
 @pytest.mark.parametrize("name", ["file.parquet", "file.feather", "file.arrow", "file.csv"])

@@ -72,6 +72,23 @@ def test_options_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "windeck prepare: column 'f1'" in err or "decimal=','" in err
 
 
+def test_words_for_missing_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("load\n1.5\noops\n-999\n?\n")
+    code, _, err = command("prepare", "a.csv", "out", "--quiet")
+    assert code == 1
+    assert "it has 'oops' in row 1 among numbers; pass missing=['oops']" in err
+    assert "--missing" in err
+    code, out, err = command("prepare", "a.csv", "out", "--quiet", "--missing", "oops,-999")
+    assert (code, out, err) == (0, "", "")
+    assert wd.Table.read("out").column("load").observed().tolist() == [True, False, False, False]
+    code, out, err = command("prepare", "a.csv", "text", "--quiet", "--missing", "")
+    assert (code, out, err) == (0, "", "")
+    assert wd.Table.read("text", categories=True).column("load").categories == (
+        *("1.5", "oops", "-999", "?"),
+    )
+
+
 @pytest.mark.usefixtures("source")
 def test_bad_files_are_told(tmp_path: Path) -> None:
     Path("in/1.parquet").write_bytes(b"PAR1")

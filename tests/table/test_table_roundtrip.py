@@ -132,11 +132,8 @@ def test_csv_gives_back_what_pyarrow_reads(table: pa.Table, batch: int) -> None:
             with pytest.raises(ValueError, match="has no rows"):
                 Table.read(path)
             return
-        empty = [f.name for f in model.schema if pa.types.is_null(f.type)]
-        if empty:
-            with pytest.raises(TypeError, match="has no value at all"):
-                Table.read(path, categories=True)
-            return
+        kinds = [pa.float64() if pa.types.is_null(f.type) else f.type for f in model.schema]
+        model = model.cast(pa.schema(list(zip(model.column_names, kinds, strict=True))))
         assert as_lists(Table.read(path, categories=True)) == expected(model)
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windeck._util.text import unknown_column
+from windeck.columns.times import cast_times
 from windeck.io.conversion import is_categorical, value_type
 from windeck.io.csv import CsvFile
 from windeck.io.csv_options import CsvOptions, date_formats, text_hint
@@ -203,10 +204,17 @@ def timestamps(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[Any]:
             raise ValueError(f"time column {name!r} has no value in row {row}")
     if len(columns) > 1:
         year, month, day, *finer = (table[name].to_numpy().astype(np.int64) for name in columns)
-        date = ((year - 1970) * 12 + month - 1).astype("datetime64[M]").astype("datetime64[D]")
-        stamps = (date + (day - 1).astype("timedelta64[D]")).astype("datetime64[us]")
-        for part, unit in zip(finer, "hms", strict=False):
+        first = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+        date = first.astype("datetime64[D]") + (day - 1).astype("timedelta64[D]")
+        wrong = (month < 1) | (month > 12) | (date.astype("datetime64[M]") != first)
+        stamps = cast_times(date, "datetime64[us]")
+        for part, unit, most in zip(finer, "hms", (24, 60, 60), strict=False):
+            wrong |= (part < 0) | (part >= most)
             stamps = stamps + part.astype(f"timedelta64[{unit}]")
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            parts = ", ".join(f"{name} {table[name][row].as_py()}" for name in columns)
+            raise ValueError(f"time columns have {parts} in row {row}; expected a time")
         return np.asarray(stamps)
     column = table[columns[0]].cast(value_type(table.schema.field(columns[0]).type))
     if pa.types.is_integer(column.type):

@@ -33,6 +33,7 @@ _CSV_OPTIONS = {
     "--decimal": "decimal point, such as ','",
     "--encoding": "such as latin-1",
     "--timestamp-format": "of the column --time, such as %%d.%%m.%%Y",
+    "--missing": "words for missing values beside the usual ones, such as -999,oops",
 }
 
 
@@ -153,6 +154,8 @@ def csv_arguments(options: Namespace) -> dict[str, Any]:
         given["header"] = {"yes": True, "no": False}.get(header, header.split(","))
     if given.get("delimiter") == "\\t":
         given["delimiter"] = "\t"
+    if (words := given.get("missing")) is not None:
+        given["missing"] = words.split(",") if words else []
     if "timestamp_format" in given and options.time is None:
         raise ValueError("--timestamp-format is of a column of time stamps, expected --time COLUMN")
     return given
@@ -160,7 +163,7 @@ def csv_arguments(options: Namespace) -> dict[str, Any]:
 
 def name_csv_options(text: str) -> str:
     """Add the options of the command line to an error that names arguments of `Table.read`."""
-    advice = re.search(r"pass (header|delimiter|decimal|encoding|timestamp_)", text)
+    advice = re.search(r"pass (header|delimiter|decimal|encoding|timestamp_|missing)", text)
     return f"{text} (here: {', '.join(_CSV_OPTIONS)})" if advice else text
 
 

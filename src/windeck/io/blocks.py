@@ -332,6 +332,7 @@ class RangedParquetFile(ParquetFile):
             name_in_errors(self.path, self.kind),
             filesystem.open_input(self.path, plan, True, reader) as source,
         ):
+            self._check_int96(names, [group], reader)
             columns = [
                 read_pages(
                     source,

@@ -5,11 +5,14 @@ floats, integers                      the same dtype; another float if `dtype` a
 bool (one bit a row)                  bool (one byte a row)
 dictionary of strings, strings        int32 codes and their names
 dictionary of numbers                 the numbers
+decimals                              floats, if `dtype` asks for them
+null                                  floats, all of them missing
 timestamp, date (time column only)    datetime64 of the same unit
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,18 +67,35 @@ def value_dtype(name: str, kind: Any, dtype: np.dtype[Any] | None, where: str) -
         return np.dtype(np.int32)
     if pat.is_floating(kind):
         return number_dtype(kind) if dtype is None else dtype
+    if pat.is_null(kind) or (pat.is_decimal(kind) and dtype is not None):
+        return np.dtype(np.float64) if dtype is None else dtype
     if pat.is_integer(kind) or pat.is_boolean(kind):
         return number_dtype(kind)
     raise TypeError(f"column {name!r} of {where} is {kind}; {_unsupported_hint(kind)}")
 
 
+def value_dtypes(
+    kinds: Mapping[str, Any], dtype: np.dtype[Any] | None, where: str
+) -> dict[str, np.dtype[Any]]:
+    """Return the NumPy dtypes of value columns, as `value_dtype` does.
+
+    A column without any value has the floating dtype of the others, if they have one.
+    """
+    floats = {
+        number_dtype(kind) for kind in map(value_type, kinds.values()) if pat.is_floating(kind)
+    }
+    common = floats.pop() if dtype is None and len(floats) == 1 else dtype
+    return {
+        name: value_dtype(name, kind, common if pat.is_null(kind) else dtype, where)
+        for name, kind in kinds.items()
+    }
+
+
 def _unsupported_hint(kind: Any) -> str:
-    if pat.is_null(kind):
-        return "it has no value at all; leave it out of columns="
     if pat.is_temporal(kind):
         return "name it as timestamp_column=, or leave it out of columns="
     if pat.is_decimal(kind):
-        return "expected a number; write it as float64, or leave it out of columns="
+        return "pass dtype='float64' to read decimals as floats, or leave it out of columns="
     expected = "expected numbers, bools, or strings as categories; leave it out of columns="
     if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
         expected += "; Table.from_series reads one row a series with its values in lists"
@@ -133,6 +153,15 @@ def decode_numbers(array: Any) -> Any:
     """Decode a dictionary of numbers; return any other array as it is."""
     if pat.is_dictionary(array.type) and not is_categorical(array.type):
         return array.dictionary_decode()
+    return array
+
+
+def plain_numbers(array: Any) -> Any:
+    """Return a dictionary of numbers as these, and decimals as float64; others as they are."""
+    array = decode_numbers(array)
+    if pat.is_decimal(array.type):
+        # As text, which is rounded once: Arrow's own cast makes 19.990000000000002 of 19.99.
+        return array.cast(pa.string()).cast(pa.float64())
     return array
 
 
@@ -238,7 +267,7 @@ class ColumnBuilder:
 
     def append(self, array: Any) -> None:
         """Append the next rows. Null becomes NaN, 0, False or code -1."""
-        array = decode_numbers(array)
+        array = plain_numbers(array)
         stop = self.filled + len(array)
         if stop > self.rows:
             raise ValueError(
@@ -334,7 +363,7 @@ class ColumnBuilder:
 def as_view(name: str, array: Any, builder: ColumnBuilder) -> ColumnData | None:
     """Return an Arrow array as a column on the same memory, None if it has to be converted."""
     names: tuple[str, ...] | None = None
-    array = decode_numbers(array)
+    array = plain_numbers(array)
     if builder.encoder is not None:
         if builder.encoder.fixed or not pat.is_dictionary(array.type):
             return None

@@ -7,20 +7,36 @@ import csv
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windeck.io import conversion, filesystem
+from windeck.io.csv_times import impossible_time
 
 #: True: the first line has names. False: it is data. Names: it is data, and these are its columns.
 Header: TypeAlias = bool | Sequence[str] | None
 
+#: Words for a missing value in columns of numbers and times, beside those that Arrow knows in all
+#: columns. Blanks before or after them are no difference.
+WORDS = tuple(
+    f"{before}{word}{after}"
+    for word in (
+        *("", "?", "-", "--", ".", "NA", "na", "N/A", "n/a", "<NA>", "NaT", "NaN", "nan"),
+        *("None", "none", "NONE", "NULL", "null", "nil"),
+    )
+    for before in ("", " ")
+    for after in ("", " ")
+)
 _HEAD_BYTES = 1 << 16
 _LOOKED_AT = 1000
+#: Lines in which the header of another format is looked for.
+_HEADER = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf", re.IGNORECASE)
+_ISO = r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d(\.\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?"
 _COMMA_NUMBER = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?|[+-]?\d*(,\d+)?([eE][+-]?\d+)?")
 _DATE = re.compile(
     r"(?P<a>\d{1,4})(?P<sep>[/.-])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{1,4})"
@@ -31,15 +47,21 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """Options of CSV files. `timestamp_format` is that of the column `time`; `ids` are names."""
+    """Options of CSV files.
+
+    `timestamp_format` is that of the column `time`; `ids` and `categories` are names of columns.
+    `missing` has words beside the usual ones; none at all if it is empty.
+    """
 
     header: Header = None
     delimiter: str | None = None
     decimal: str = "."
     encoding: str | None = None
     timestamp_format: str | None = None
+    missing: tuple[str, ...] | None = None
     time: str | None = None
     ids: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
 
     @classmethod
     def from_arguments(
@@ -49,8 +71,10 @@ class CsvOptions:
         decimal: str | None = None,
         encoding: str | None = None,
         timestamp_format: str | None = None,
+        missing: str | Iterable[str] | None = None,
         time: str | None = None,
         ids: tuple[str, ...] = (),
+        categories: tuple[str, ...] = (),
     ) -> CsvOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         if not (header is None or isinstance(header, bool)):
@@ -72,14 +96,23 @@ class CsvOptions:
                 "`timestamp_format` must be a format such as '%d/%m/%Y' of the timestamp_column=, "
                 f"got {timestamp_format!r} for timestamp_column={time!r}"
             )
-        return cls(header, delimiter, decimal or ".", encoding, timestamp_format, time, ids)
+        if missing is not None:
+            missing = (missing,) if isinstance(missing, str) else tuple(missing)
+            if not all(isinstance(word, str) for word in missing):
+                raise TypeError(f"`missing` must be texts such as '?', got {missing!r}")
+        given = (header, delimiter, decimal or ".", encoding, timestamp_format, missing)
+        return cls(*given, time, ids, categories)
 
     @property
     def given(self) -> tuple[str, ...]:
         """Names of the options that differ from their defaults."""
         usual = CsvOptions()
-        names = ("header", "delimiter", "decimal", "encoding", "timestamp_format")
+        names = ("header", "delimiter", "decimal", "encoding", "timestamp_format", "missing")
         return tuple(name for name in names if getattr(self, name) != getattr(usual, name))
+
+    def has_words(self, name: str) -> bool:
+        """Return True for a column in which `WORDS` are missing values if it has numbers."""
+        return self.missing != () and name not in self.ids and name not in self.categories
 
     def delimiter_of(self, path: str) -> str:
         """Return the delimiter of a file: the one given, or a tab or a comma by the suffix."""
@@ -114,23 +147,52 @@ def check_first_line(path: str, options: CsvOptions) -> None:
             f"{path!r} has JSON where CSV was expected: read it with polars or datasets, and pass "
             "the result to Table.from_series for lists in each row, else to Table.from_arrow"
         )
+    if (mark := re.fullmatch(r'"?sep=(.)"?', line, re.IGNORECASE)) is not None:
+        raise ValueError(
+            f"the first line of {path!r} is {line!r}, as Excel writes; remove that line, and pass "
+            f"delimiter={mark[1]!r}"
+        )
+    if any(
+        re.match(r"@(relation|attribute|data)\b", one, re.IGNORECASE) for one in lines[:_HEADER]
+    ):
+        reader = "sktime.datasets.load_tsf_to_dataframe, and pass its series to Table.from_series"
+        if path.lower().endswith(".arff"):
+            reader = "scipy.io.arff.loadarff, and pass its columns to Table.from_columns"
+        raise ValueError(
+            f"{path!r} has a header with '@' where CSV was expected: read it with {reader}"
+        )
     if options.delimiter is None and delimiter not in line:
+        _check_blanks(path, lines[:_HEADER], delimiter)
         counted = Counter(char for char in line if char in ";\t|,")
         if counted:
             found, times = counted.most_common(1)[0]
+            decimal = _decimal_advice(lines, found)
             raise ValueError(
                 f"the first line of {path!r} has no {delimiter!r} and {times} of {found!r}; pass "
-                f"delimiter={found!r}{_decimal_advice(text, found)}, or delimiter={delimiter!r} if "
-                "it is one column"
+                f"delimiter={found!r}{decimal}, or delimiter={delimiter!r} if it is one column"
             )
     if options.header is None:
         rows = csv.reader(lines[:2], delimiter=delimiter)
         _check_names(path, next(rows, []), next(rows, []), options.decimal)
 
 
-def _decimal_advice(text: str, delimiter: str) -> str:
-    second = text.splitlines()[1:2]
-    cells = next(csv.reader(second, delimiter=delimiter), [])
+def _check_blanks(path: str, lines: Sequence[str], delimiter: str) -> None:
+    """Raise ValueError for columns that are separated by blanks."""
+    widths = {len(line.split()) for line in lines}
+    if len(lines) < 2 or len(widths) > 1 or min(widths) < 2 or re.search("[;\t|,]", lines[0]):
+        return
+    if any(re.search(r"^\s|\s\s|\s$", line) for line in lines):
+        cure = r"read it with pandas.read_csv(path, sep='\s+'), and pass that to Table.from_arrow"
+    else:
+        cure = f"pass delimiter=' '{_decimal_advice(lines, ' ')}"
+    raise ValueError(
+        f"{path!r} has {widths.pop()} columns with blanks between them; {cure}, or "
+        f"delimiter={delimiter!r} if it is one column"
+    )
+
+
+def _decimal_advice(lines: Sequence[str], delimiter: str) -> str:
+    cells = next(csv.reader(lines[1:2], delimiter=delimiter), [])
     commas = delimiter != "," and any("," in cell and _is_comma_number(cell) for cell in cells)
     return " and decimal=','" if commas else ""
 
@@ -209,11 +271,6 @@ def hint_at_options(path: str, options: CsvOptions) -> Iterator[None]:
             raise ValueError(
                 f"{text}; {path!r} is not UTF-8: pass encoding='latin-1', 'cp1252' or its own"
             ) from error
-        if options.timestamp_format is not None and "conversion error to timestamp" in text:
-            raise ValueError(
-                f"{text}; expected timestamp_format={options.timestamp_format!r} in every row of "
-                f"column {options.time!r}"
-            ) from error
         raise
 
 
@@ -241,7 +298,11 @@ def text_hint(column: Any, *, time: bool) -> str:
         if grouped is not None:
             return f"it has points between thousands, such as {grouped!r}, which are not read"
         return f"it has decimal commas, such as {values[0]!r}; pass decimal=','"
-    formats = date_formats(values)
+    found = _date_formats(values)
+    formats = [text for text in found if impossible_time(values, text) is None]
+    if found and not formats:
+        wrong = impossible_time(values, found[0])
+        return f"it has dates such as {values[0]!r}, and {wrong!r}, which is none"
     if formats:
         asked = "" if time else "timestamp_column= and "
         several = " or ".join(f"timestamp_format={text!r}" for text in formats)
@@ -258,7 +319,14 @@ def date_formats(values: Sequence[str]) -> list[str]:
     --------
     >>> date_formats(["01/02/2024", "01/13/2024"]), date_formats(["1.2.2024 08:30"])
     (['%m/%d/%Y'], ['%d.%m.%Y %H:%M', '%m.%d.%Y %H:%M'])
+    >>> date_formats(["30/02/2024"])
+    []
     """
+    return [text for text in _date_formats(values) if impossible_time(values, text) is None]
+
+
+def _date_formats(values: Sequence[str]) -> list[str]:
+    """Return the formats by their order and separators, also of days that no calendar has."""
     found = [_DATE.fullmatch(text) for text in values]
     dates = [match for match in found if match is not None]
     if not dates or len(dates) < len(found) or len({match["sep"] for match in dates}) > 1:
@@ -283,3 +351,41 @@ def _time_format(date: re.Match[str]) -> str:
     half = " %p" if (date["half"] or "").startswith(" ") else "%p"
     hour = "%I" if date["half"] else "%H"
     return f"{date['gap']}{hour}:%M{':%S' if date['second'] else ''}{half if date['half'] else ''}"
+
+
+def misfit_hint(name: str, column: Any, options: CsvOptions, row: int = 0, *, kept: bool) -> str:
+    """Return which text is among the numbers or times of a column, "" if it has none or few.
+
+    Parameters
+    ----------
+    row : int
+        Number of the first row.
+    kept : bool
+        Whether text is no error, so that one word has to be among numbers, or few texts.
+    """
+    if not conversion.is_string(column.type):
+        return ""
+    texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    fits = pc.match_substring_regex(
+        pc.replace_substring(texts, options.decimal, "."),
+        rf"^({_ISO if name == options.time else _NUMBER.pattern})$",
+        ignore_case=True,
+    )
+    known = pc.or_kleene(fits, pc.is_in(texts, pa.array([*WORDS, *(options.missing or ())])))
+    misfits = column.filter(pc.fill_null(pc.invert(known), False))
+    numbers = pc.sum(fits).as_py() or 0
+    one_word, few = len(misfits.unique()) == 1, len(misfits) <= numbers
+    if kept:
+        few = 9 * len(misfits) <= numbers or (one_word and few)
+    if not len(misfits) or not numbers or not (few or (one_word and not kept)):
+        return ""
+    word, place = misfits[0].as_py(), row + pc.index(known, False).as_py()
+    if name == options.time:
+        return f"it has {word!r} in row {place} among times; expected a time in every row"
+    keep = f"categories=[{name!r}] to read all of them as codes"
+    if kept:
+        keep = "missing=[] to keep the column as text"
+    return (
+        f"it has {word!r} in row {place} among numbers; pass missing=[{word!r}] if that stands for "
+        f"a missing value, or {keep}"
+    )

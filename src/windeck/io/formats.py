@@ -113,9 +113,44 @@ def _open_binary(path: str) -> DataFile | None:
         return ParquetFile(path)
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return IpcFile(filesystem.load(path), stream=not head.startswith(b"ARROW1"))
+    _check_foreign(path, head)
     if name.endswith((".arrow", ".arrows", ".feather", ".ipc")):
         raise ValueError(f"{path!r} cannot be read as Arrow IPC: it begins with {head!r}")
     return None
+
+
+_PASS = "and pass the result to Table.from_arrow"
+#: First bytes of files of other formats, with their names and what reads them.
+_FOREIGN = {
+    b"FEA1": (
+        "Feather of version 1",
+        "write it again with pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
+    ),
+    b"PK\x03\x04": (
+        "an Excel workbook or another zip file",
+        f"read it with pandas.read_excel, {_PASS}, or unpack it",
+    ),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", f"read it with pandas.read_excel, {_PASS}"),
+    b"\x89HDF": ("HDF5", f"read it with pandas.read_hdf or xarray, {_PASS}"),
+    b"CDF": ("netCDF", f"read it with xarray, {_PASS}"),
+    b"ORC": ("ORC", f"read it with pyarrow.orc.read_table, {_PASS}"),
+    b"Obj\x01": ("Avro", f"read it with polars.read_avro, {_PASS}"),
+    b"SQLite f": ("an SQLite database", f"read it with polars.read_database, {_PASS}"),
+    b"\x93NUMPY": ("a NumPy array", "read it with numpy.load, and pass it to Table.from_columns"),
+    b"\x1f\x8b": ("compressed with gzip", "give it a name that ends in .csv.gz, or decompress it"),
+    b"BZh": ("compressed with bzip2", "give it a name that ends in .csv.bz2, or decompress it"),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "decompress it"),
+    b"\xfd7zXZ": ("compressed with xz", "decompress it"),
+}
+
+
+def _check_foreign(path: str, head: bytes) -> None:
+    """Raise ValueError for a file of another format by its first bytes, with what reads it."""
+    for mark, (kind, cure) in _FOREIGN.items():
+        if head.startswith(mark) and not path.lower().endswith((".gz", ".bz2")):
+            raise ValueError(
+                f"{path!r} is {kind}, where Parquet, Arrow IPC or CSV was expected: {cure}"
+            )
 
 
 @contextlib.contextmanager

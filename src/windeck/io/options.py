@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import operator
+import re
+import zoneinfo
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,9 @@ from windeck._util.validation import check_bytes
 from windeck.io import conversion
 from windeck.io.conversion import CategoryNames
 from windeck.io.csv_options import CsvOptions
+
+#: The name of a level of an index of pandas without a name.
+_UNNAMED = re.compile(r"__index_level_\d+__")
 
 Categories: TypeAlias = bool | str | Iterable[str] | Mapping[str, Sequence[str] | None]
 
@@ -33,6 +38,7 @@ class ReadOptions:
     categories: Mapping[str, CategoryNames] = field(default_factory=dict)
     all_categories: bool = False
     sort: bool = False
+    zone: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
 
     @classmethod
@@ -46,15 +52,18 @@ class ReadOptions:
         categories: Categories = (),
         *,
         sort: bool = False,
-        csv: tuple[Any, Any, Any, Any, Any] = (None, None, None, None, None),
+        zone: Any = None,
+        csv: tuple[Any, Any, Any, Any, Any, Any] = (None, None, None, None, None, None),
     ) -> ReadOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         asked = None if columns is None else as_names("columns", columns)
         keys = as_names("id_columns", ids or ())
         every = categories is True
         named = {} if isinstance(categories, bool) else _categories(categories)
-        text = CsvOptions.from_arguments(*csv, time, keys)
-        return cls(asked, keys, time, floating_dtype(dtype), _rows(rows), named, every, sort, text)
+        text = CsvOptions.from_arguments(*csv, time, keys, tuple(named))
+        local = _zone(zone, time)
+        kind = floating_dtype(dtype)
+        return cls(asked, keys, time, kind, _rows(rows), named, every, sort, local, text)
 
     @property
     def index_columns(self) -> tuple[str, ...]:
@@ -63,7 +72,8 @@ class ReadOptions:
 
     def value_columns(self, schema: Any, where: str) -> tuple[str, ...]:
         """Return the names of value columns. The schema must have each column exactly once."""
-        index = pandas_index(schema) if self.columns is None else frozenset()
+        index = pandas_index(schema) if self.columns is None else ()
+        self._check_index(index, schema, where)
         asked = schema.names if self.columns is None else self.columns
         wanted = [name for name in asked if name not in index]
         names = tuple(name for name in wanted if name not in self.index_columns)
@@ -85,6 +95,23 @@ class ReadOptions:
             )
         return names
 
+    def _check_index(self, index: Sequence[str], schema: Any, where: str) -> None:
+        """Raise ValueError for an index of pandas that would be lost, unless it numbers the rows.
+
+        One level of integers without a name is left after rows were selected.
+        """
+        stored = [name for name in index if name in schema.names]
+        lost = [name for name in stored if name not in self.index_columns]
+        if not lost:
+            return
+        numbers = _UNNAMED.fullmatch(lost[0]) and pa.types.is_integer(schema.field(lost[0]).type)
+        if len(stored) > 1 or not numbers:
+            raise ValueError(
+                f"{where} has an index of pandas with {', '.join(map(repr, lost))}, which would be "
+                "lost; pass id_columns= and timestamp_column= with the names of its levels, or "
+                "columns= with those of the values to leave it out"
+            )
+
     def wanted(self, names: Sequence[str], where: str) -> list[str]:
         """Return the columns to read of those with some names, with ids and time."""
         for name in (*self.index_columns, *(self.columns or ()), *self.categories):
@@ -93,6 +120,22 @@ class ReadOptions:
         if self.columns is None:
             return list(names)
         return list(dict.fromkeys((*self.columns, *self.index_columns)))
+
+    def check_zone(self, kind: Any, where: str) -> None:
+        """Raise ValueError for `time_zone` of a column of time that has a zone."""
+        if self.zone is not None and pa.types.is_timestamp(kind) and kind.tz is not None:
+            raise ValueError(
+                f"`time_zone` is {self.zone!r}, and timestamp column {self.time!r} of {where} has "
+                f"the zone {kind.tz!r} already, and is read in UTC; expected local times, or no "
+                "time_zone="
+            )
+
+    def typed(self, kinds: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the types of columns, with that of text for categories without any value."""
+        return {
+            name: pa.string() if pa.types.is_null(kind) and name in self.categories else kind
+            for name, kind in kinds.items()
+        }
 
     def category_names(self, name: str, kind: Any, where: str) -> CategoryNames | None:
         """Return the category names of a column, None for numbers."""
@@ -110,13 +153,13 @@ class ReadOptions:
         )
 
 
-def pandas_index(schema: Any) -> frozenset[str]:
+def pandas_index(schema: Any) -> tuple[str, ...]:
     """Return the columns that hold the index of a pandas frame, as its metadata says."""
     try:
         index = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
-        return frozenset(name for name in index if isinstance(name, str))
+        return tuple(name for name in index if isinstance(name, str))
     except (KeyError, RecursionError, TypeError, ValueError):
-        return frozenset()
+        return ()
 
 
 def as_names(argument: str, names: str | Iterable[str]) -> tuple[str, ...]:
@@ -141,6 +184,21 @@ def _categories(asked: Any) -> dict[str, CategoryNames]:
         name: True if names is None else as_names(f"categories[{name!r}]", names)
         for name, names in asked.items()
     }
+
+
+def _zone(zone: Any, time: str | None) -> str | None:
+    """Return the name of a time zone; an error names a wrong one."""
+    if zone is None:
+        return None
+    if time is None:
+        raise ValueError(f"`time_zone` is {zone!r}, of timestamp_column=, which is not given")
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (OSError, TypeError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise ValueError(
+            f"`time_zone` must be the name of a time zone such as 'Europe/Berlin', got {zone!r}"
+        ) from None
+    return str(zone)
 
 
 def floating_dtype(dtype: Any) -> np.dtype[Any] | None:

@@ -7,9 +7,11 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windeck._util.fingerprints import digest
+from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.footers import ColumnChunk, parquet_footer
 from windeck.io.formats import (
@@ -21,6 +23,7 @@ from windeck.io.formats import (
     slice_rows,
     split_columns,
 )
+from windeck.io.parquet_pages import side_by_side
 from windeck.io.ranges import RemoteReader
 
 _KIND = "Parquet"
@@ -61,6 +64,8 @@ class ParquetFile:
         from pyarrow import parquet
 
         self.path = path
+        #: Row groups and columns of which INT96 time stamps were checked.
+        self._checked: set[tuple[int, str]] = set()
         with name_in_errors(path, self.kind), filesystem.open_input(path) as source:
             file = parquet.ParquetFile(source)
             self._metadata, self._schema = file.metadata, file.schema_arrow
@@ -158,6 +163,58 @@ class ParquetFile:
         """Return False: pages of a row group are decoded from its beginning."""
         return False
 
+    def _check_int96(
+        self, names: Sequence[str], groups: Sequence[int], reader: RemoteReader | None
+    ) -> None:
+        """Raise OverflowError for a time stamp of 96 bits that nanoseconds of 64 bits cannot hold.
+
+        pyarrow lets it wrap. Seconds hold it, and are compared, once for each row group.
+        """
+        for name in sorted(self._int96.intersection(names)):
+            new = [group for group in groups if (group, name) not in self._checked]
+            for group in new:
+                plan = self._plan([name], [group], self.group_rows[group])
+                with filesystem.open_input(self.path, plan, True, reader) as source:
+                    self._compare_int96(source, name, group)
+            self._checked.update((group, name) for group in new)
+
+    @cached_property
+    def _int96(self) -> frozenset[str]:
+        """Names of columns with time stamps of 96 bits, and of what these may be a part of."""
+        schema = self._metadata.schema
+        found: set[str] = set()
+        for leaf in map(schema.column, range(len(schema))):
+            if leaf.physical_type == "INT96":
+                parts = leaf.path.split(".")
+                found.update(".".join(parts[:stop]) for stop in range(1, len(parts) + 1))
+        return frozenset(found)
+
+    def _compare_int96(self, source: Any, name: str, group: int) -> None:
+        from pyarrow import parquet
+
+        row = sum(self.group_rows[:group])
+        files = [
+            parquet.ParquetFile(source, coerce_int96_timestamp_unit=unit, pre_buffer=False)
+            for unit in ("ns", "s")
+        ]
+        read = [
+            (batch.column(0) for batch in file.iter_batches(row_groups=[group], columns=[name]))
+            for file in files
+        ]
+        for fine, coarse in side_by_side(read):
+            ticks, seconds = map(_flat_ticks, (fine, coarse))
+            lost = ticks // 10**9 != seconds
+            if lost.any():
+                stamp = np.datetime64(int(seconds[np.argmax(lost)]), "s")
+                where = f"row {row + int(np.argmax(lost))}" if len(ticks) == len(fine) else "a list"
+                raise OverflowError(
+                    f"column {name!r} of {self.path!r} has the INT96 time stamp {stamp} in {where},"
+                    " outside of the years 1677 to 2262 that nanoseconds hold; expected it in "
+                    "microseconds, as Spark writes with "
+                    "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+                )
+            row += len(fine)
+
     def content_digest(self) -> str:
         """Return a digest of the footer: schema, rows, sizes and statistics of all columns."""
         with filesystem.RangeReader(self.path) as file:
@@ -220,6 +277,8 @@ class ParquetFile:
 
         column_indices(self._schema, names, self.path)
         groups, skipped = overlapping_parts(self.group_rows, start, stop)
+        with name_in_errors(self.path, self.kind):
+            self._check_int96(names, groups, reader)
         # Pages behind the last row are neither read nor decoded.
         rows = max(min(BATCH_ROWS, stop - skipped), 1)
         buffer = _PAGE_BUFFER if rows == BATCH_ROWS else _FIRST_PAGES_BUFFER
@@ -251,6 +310,13 @@ class ParquetFile:
                 )
             for batch in slice_rows(read, start - skipped, stop - skipped):
                 yield batch.select(list(names))
+
+
+def _flat_ticks(array: Any) -> Int64s:
+    """Return the time stamps of an array, or of its lists; null as 0."""
+    while not pa.types.is_timestamp(array.type):
+        array = array.flatten()
+    return np.asarray(array.cast(pa.int64()).fill_null(0))
 
 
 def _is_text(kind: Any) -> bool:

@@ -100,10 +100,8 @@ def read_files(
     for file in files:
         if isinstance(file, ParsedCsv):
             file.check_text(options)
-    total = sum(file.num_rows for file in files)
-    if not total:
-        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
-    kinds = common_types(files, wanted, every=options.columns is None)
+    total = count_rows(files)
+    kinds = options.typed(common_types(files, wanted, every=options.columns is None))
     start, stop = row_range(options, total)
     where = repr(files[0].path)
     builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)
@@ -116,6 +114,14 @@ def read_files(
         origin,
         owned=True,
     )
+
+
+def count_rows(files: Sequence[Any]) -> int:
+    """Return the rows of all files; ValueError if there are none."""
+    total = sum(int(file.num_rows) for file in files)
+    if not total:
+        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
+    return total
 
 
 def read_arrow(paths: Sequence[str], options: ReadOptions, memory_budget: float | None) -> Any:
@@ -217,7 +223,8 @@ def _builders(
     where: str,
 ) -> tuple[dict[str, ColumnBuilder], Array | None]:
     """Allocate memory for every column, or one matrix for all value columns if interleaved."""
-    dtypes = [conversion.value_dtype(n, kinds[n], options.dtype, where) for n in names]
+    found = conversion.value_dtypes({name: kinds[name] for name in names}, options.dtype, where)
+    dtypes = list(found.values())
     named = [options.category_names(n, kinds[n], where) for n in names]
     matrix = None
     if interleaved:
@@ -232,6 +239,7 @@ def _builders(
         builders[name] = id_builder(name, kinds[name], rows, where)
     if options.time is not None:
         dtype = conversion.time_dtype(options.time, kinds[options.time], where)
+        options.check_zone(kinds[options.time], where)
         builders[options.time] = ColumnBuilder(options.time, rows, dtype)
     return builders, matrix
 
@@ -336,7 +344,8 @@ def from_arrow_table(
     where = "the data"
     names = options.value_columns(table.schema, where)
     column_indices(table.schema, (*names, *options.index_columns), where)
-    kinds = {name: table.schema.field(name).type for name in (*names, *options.index_columns)}
+    wanted = (*names, *options.index_columns)
+    kinds = options.typed({name: table.schema.field(name).type for name in wanted})
     start, stop = row_range(options, table.num_rows)
     table = table.slice(start, stop - start)
     builders, matrix = _builders(names, kinds, options, stop - start, interleaved, where)
@@ -412,6 +421,7 @@ def read_mapped(paths: Sequence[str], options: ReadOptions) -> LoadedColumns:
     file = open_file(paths[0], options.csv)
     assert isinstance(file, IpcFile)
     names = options.value_columns(file.schema, repr(file.path))
+    count_rows([file])
     batches = file.mapped((*names, *options.index_columns))
     schema = pa.schema([file.schema.field(n) for n in (*names, *options.index_columns)])
     table = pa.Table.from_batches(batches, schema)

@@ -242,7 +242,8 @@ def _kept(layout: FileLayout, keys: SortKeys, rows: Any) -> Int64s | None:
         time = _shown_time(rows.column(read.time), keys, row)
         raise ValueError(
             f"{where} several rows with {read.time} {time}{others}; expected one row for each "
-            "time, or duplicates='first', 'last' or 'keep'"
+            "time (local times repeat when clocks are set back: write them in UTC), or "
+            "duplicates='first', 'last' or 'keep'"
         )
     dropped = repeated if keep == "first" else np.append(repeated[1:], False)
     return np.flatnonzero(~dropped).astype(np.int64)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import operator
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +14,7 @@ import pyarrow as pa
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_rates
 from windeck._util.text import format_bytes
+from windeck.columns.times import parse_time, time_tick
 from windeck.io import filesystem
 from windeck.preparation.destination import check_claim
 from windeck.preparation.engines import all_cores, run_tasks
@@ -195,18 +194,13 @@ def _tick(end: Any, kind: Any) -> int:
             return int(end) if isinstance(end, str) else operator.index(end)
         except (TypeError, ValueError):
             raise TypeError(f"`train` must be integers as the times are, got {end!r}") from None
-    if getattr(end, "tzinfo", None) is not None:
-        end = end.astimezone(dt.timezone.utc).replace(tzinfo=None)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy warns of an offset in a text, and drops it
-            exact = np.datetime64(end)
-    except (TypeError, ValueError, Warning):
+        exact = parse_time(end)
+    except (TypeError, ValueError):
         exact = np.datetime64("NaT")
     if np.isnat(exact):
         raise ValueError(f"`train` must be dates such as '2020-01-31T12:00', in UTC, got {end!r}")
-    floor = exact.astype(f"M8[{kind.unit if pa.types.is_timestamp(kind) else 'D'}]")
-    return int(floor.astype(np.int64)) + int(floor < exact)
+    return time_tick(exact, f"M8[{kind.unit if pa.types.is_timestamp(kind) else 'D'}]")
 
 
 def _remove_others(folder: str, parts: int) -> None:

@@ -82,6 +82,7 @@ class PrepareOptions:
             "train": [None if end is None else str(end) for end in self.train],
             # Only if it is given: fingerprints of earlier versions do not have it.
             **({"per_series": True} if self.per_series else {}),
+            **({} if csv.missing is None else {"missing": list(csv.missing)}),
         }
 
 
@@ -251,8 +252,8 @@ def final_types(
     if read.time is not None:
         conversion.time_dtype(read.time, kinds[read.time], where)
         kinds[read.time] = time_type(kinds[read.time])
-    for name in names:
-        dtype = conversion.value_dtype(name, kinds[name], read.dtype, where)
+    dtypes = conversion.value_dtypes({name: kinds[name] for name in names}, read.dtype, where)
+    for name, dtype in dtypes.items():
         kinds[name] = _value_type(kinds[name], dtype)
     return {name: kinds[name] for name in wanted}
 
@@ -262,4 +263,4 @@ def _value_type(kind: Any, dtype: np.dtype[Any]) -> Any:
         coded = pa.types.is_dictionary(kind)
         return pa.dictionary(pa.int32(), pa.string()) if coded else pa.string()
     kind = conversion.value_type(kind)
-    return pa.from_numpy_dtype(dtype) if pa.types.is_floating(kind) else kind
+    return pa.from_numpy_dtype(dtype) if dtype.kind == "f" else kind

@@ -66,6 +66,7 @@ def prepare(
     decimal: str | None = None,
     encoding: str | None = None,
     timestamp_format: str | None = None,
+    missing: str | Iterable[str] | None = None,
 ) -> Prepared:
     """Write files sorted by series and time, as Parquet, and fit scalers, in bounded memory.
 
@@ -90,7 +91,7 @@ def prepare(
         Timestamps, dates or integers. Rows of a series are sorted by it. Without it rows of a
         series keep the order of the files. Seconds become milliseconds: Parquet has no seconds.
     dtype : floating dtype, optional
-        Dtype to which floating columns are cast.
+        Dtype to which floating columns and decimals are cast. Decimals are an error without it.
     duplicates : "error", "first", "last" or "keep"
         What happens to rows with the ids and the time of another row: a ValueError that names them,
         or the first or the last one in the order of the files is kept, or all in this order.
@@ -136,8 +137,9 @@ def prepare(
         credentials from their own environment.
     dest_filesystem, dest_storage_options : optional
         The same for `dest`; by default `storage_options` are for both.
-    header, delimiter, decimal, encoding, timestamp_format
-        Options of CSV; see `Table.read`.
+    header, delimiter, decimal, encoding, timestamp_format, missing
+        Options of CSV; see `Table.read`. Without `missing` a column of numbers with a text among
+        them is an error; with it, such as ``missing=[]``, other texts are meant, and written.
 
     Returns
     -------
@@ -188,7 +190,7 @@ def prepare(
         id_columns,
         timestamp_column,
         dtype,
-        csv=(header, delimiter, decimal, encoding, timestamp_format),
+        csv=(header, delimiter, decimal, encoding, timestamp_format, missing),
     )
     options = PrepareOptions(
         read,

@@ -250,13 +250,16 @@ def _open_part(plan: PreparationPlan, part: SourcePart) -> tuple[Any, Iterator[A
         types = file.settled_types(plan.wanted, plan.texts)
         return pa.schema(list(types.items())), _checked_text(source, file.parse_as(types), read)
     parsed = file.prepare(plan.wanted, plan.texts)
-    parsed.check_text(read)
+    parsed.check_text(read, kept=True)
     return parsed.schema, parsed.batches(plan.wanted, 0, parsed.num_rows)
 
 
 def _checked_text(source: SourceFile, batches: Iterator[Any], read: Any) -> Iterator[Any]:
+    row = 0
     for batch in batches:
-        ParsedCsv(source.path, pa.Table.from_batches([batch])).check_text(read)
+        block = ParsedCsv(source.path, pa.Table.from_batches([batch]), read.csv, row)
+        block.check_text(read, kept=True)
+        row += batch.num_rows
         yield batch
 
 

@@ -93,10 +93,7 @@ class _TrainingRows:
             for place, tick in enumerate(layout.training):
                 if tick is None:
                     continue
-                is_time = times.dtype.kind == "M"
-                kind = layout.kinds[str(layout.plan.options.read.time)]
-                unit: Any = kind.unit if pa.types.is_timestamp(kind) else "D"
-                bound = times.first_rows(begin, end, np.datetime64(tick, unit) if is_time else tick)
+                bound = times.first_rows(begin, end, tick)
                 begin, end = (bound, end) if place == 0 else (begin, bound)
         self.table, self.column_names = table, table.column_names
         live = np.flatnonzero(begin < end).astype(np.int64)

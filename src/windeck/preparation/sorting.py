@@ -13,6 +13,7 @@ from windeck.columns.dtypes import Array, Int64s
 from windeck.io.conversion import (
     decode_numbers,
     is_categorical,
+    plain_numbers,
     time_dtype,
     to_dictionary,
     value_type,
@@ -126,11 +127,11 @@ def staged_column(name: str, array: Any, read: ReadOptions, where: str, row: int
             texts = coded.dictionary.cast(pa.string())
             return pa.DictionaryArray.from_arrays(coded.indices.cast(pa.int32()), texts)
         array = decode_numbers(array)
-        return array.cast(time_type(array.type)) if name == read.time else array
+        return _cast_times(name, array, where, row) if name == read.time else array
     if is_categorical(array.type):
         plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         return plain.cast(pa.string())
-    array = decode_numbers(array)
+    array = plain_numbers(array)
     if read.dtype is not None and pa.types.is_floating(array.type):
         return _cast_floats(name, array, pa.from_numpy_dtype(read.dtype), where, row)
     return array
@@ -148,6 +149,21 @@ def _without_nulls(name: str, array: Any, read: ReadOptions, where: str, row: in
             f"{'an id' if name in read.ids else 'a time'} in every row"
         )
     return array
+
+
+def _cast_times(name: str, array: Any, where: str, row: int) -> Any:
+    """Return time stamps in a type that Parquet has."""
+    kind = time_type(array.type)
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        unit, most = f"datetime64[{array.type.unit}]", np.iinfo(np.int64).max // 1000
+        ticks = as_ticks(array)
+        place = int(np.argmax((ticks > most) | (ticks < -most)))
+        raise OverflowError(
+            f"timestamp column {name!r} of {where!r} has {ticks[place : place + 1].view(unit)[0]} "
+            f"in row {row + place}, which {kind} cannot hold"
+        ) from None
 
 
 def _cast_floats(name: str, array: Any, kind: Any, where: str, row: int) -> Any:
@@ -173,7 +189,7 @@ def _cast_floats(name: str, array: Any, kind: Any, where: str, row: int) -> Any:
 
 def cast_column(name: str, array: Any, kind: Any, read: ReadOptions) -> Any:
     """Return a staged column in the type that all files have in common."""
-    if name in read.index_columns or array.type == kind:
+    if name in read.index_columns or array.type == kind or pa.types.is_decimal(kind):
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), value_type(kind))

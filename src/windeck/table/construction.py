@@ -18,6 +18,7 @@ from windeck.io.clients import Version
 from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, value_dtype
 from windeck.io.options import Categories, ReadOptions
 from windeck.io.reading import LoadedColumns, arrow_column, id_builder
+from windeck.table.local_times import in_utc
 from windeck.table.series import Grouping, Reordering, check_offsets, group, reorder
 from windeck.table.timestamps import OrderReport, sort_by_time
 
@@ -46,6 +47,8 @@ def from_arrays(columns: Mapping[str, Any], options: ReadOptions) -> LoadedColum
     values = [_value_column(name, given[name]) for name in names]
     ids = [_id_column(name, given[name]) for name in options.ids]
     time = None if options.time is None else time_column(options.time, given[options.time])
+    if options.time is not None and isinstance(stamps := given[options.time], pa.ChunkedArray):
+        options.check_zone(stamps.type, "the mapping")
     rows = len(values[0].values)
     for column in (*values, *ids, *(() if time is None else (time,))):
         if len(column.values) != rows:
@@ -159,13 +162,13 @@ class SeriesLayout(NamedTuple):
 
 def arrange_series(
     loaded: LoadedColumns,
-    sort: bool,
+    options: ReadOptions,
     offsets: Any = None,
     series_names: Sequence[Any] | None = None,
 ) -> tuple[LoadedColumns, SeriesLayout]:
     """Find the series, group their rows and sort them by time. Only rows out of order move."""
     rows = len(loaded.columns[0].values)
-    found = _grouping(loaded, rows, sort, offsets, series_names)
+    found = _grouping(loaded, rows, options.sort, offsets, series_names)
     reorderings = list(found.reorderings)
     regrouped = bool(reorderings)
     if loaded.time is None:
@@ -174,6 +177,8 @@ def arrange_series(
         return loaded, SeriesLayout(found.offsets, found.names, report)
     time = reorder(loaded.time, reorderings, owned=loaded.owned)
     owned = loaded.owned or regrouped
+    if options.zone is not None:
+        time, owned = in_utc(time, found.offsets, options.zone, found.names), True
     time, more, report = sort_by_time(time, found.offsets, owned=owned, regrouped=regrouped)
     loaded = _reorder_columns(loaded, reorderings + more, time)
     return loaded, SeriesLayout(found.offsets, found.names, report)

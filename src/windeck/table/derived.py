@@ -11,6 +11,7 @@ import numpy as np
 from windeck import _core
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s
+from windeck.columns.times import cast_times
 
 if TYPE_CHECKING:
     from windeck.table.table import Table
@@ -118,10 +119,10 @@ def calendar_columns(
 
 def _count(stamps: Array, feature: _Feature) -> Int64s:
     """Return the number of units since the larger unit began, from 0."""
-    units = stamps.astype(f"M8[{feature.unit}]")
+    units = cast_times(stamps, f"M8[{feature.unit}]", floor=True)
     if not feature.within:
         return np.asarray((units.astype(np.int64) + feature.offset) % feature.period)
-    began = stamps.astype(f"M8[{feature.within}]").astype(units.dtype)
+    began = cast_times(stamps.astype(f"M8[{feature.within}]"), units.dtype)
     since: Int64s = (units - began).astype(np.int64)
     return since
 

@@ -47,6 +47,7 @@ PIECES = 2
 _FORMAT = "windeck first pass 1"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
 _COUNTS = ("first", "duplicates", "irregular", "breaks", "step")
+_LOCAL = "local times, which go back when clocks are set back, have to be written in UTC"
 _CURE = "`windeck prepare SRC DEST` writes files that are sorted by series and time"
 
 
@@ -372,7 +373,8 @@ class _Steps:
         self.duplicates += count if step == 0 else 0
         if self.usual is not None:
             self.irregular += count if step != self.usual else 0
-            self.breaks += count if step > self.usual > 0 else 0
+            # Rows ascend: a difference beyond int64 has wrapped.
+            self.breaks += count if step % (1 << 64) > self.usual > 0 else 0
             return
         self.counts[step] = self.counts.get(step, 0) + count
         if len(self.counts) > COUNTED_STEPS:
@@ -381,7 +383,7 @@ class _Steps:
     def settle(self) -> int:
         """Decide the usual step: the most frequent positive one, the smallest of equals."""
         if self.usual is None:
-            positive = [(-count, step) for step, count in self.counts.items() if step > 0]
+            positive = [(-count, step) for step, count in self.counts.items() if 0 < step < 1 << 63]
             counts, self.counts, self.usual = self.counts, {}, min(positive, default=(0, 0))[1]
             self.duplicates = 0
             for step, count in counts.items():
@@ -437,9 +439,10 @@ class _Series:
             series = int(np.searchsorted(self._starts, row, side="right")) - 1
             name = next(one for one, at in self._seen.items() if at == series)
             of_series = "the time" if name is None else f"series {name!r}"
+            local = "" if self._unit in (None, "D") else f"; {_LOCAL}"
             raise ValueError(
                 f"{of_series} goes back in row {row}; expected rows sorted by time, as a streamed "
-                f"table is never sorted: {_CURE}"
+                f"table is never sorted: {_CURE}{local}"
             )
 
     def _begin(self, name: Any, row: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from windeck.columns.dtypes import Array, Int64s
+from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
 
 #: NumPy's units and their multiples, by the aliases that pandas and polars use.
 _UNITS = {
@@ -94,14 +95,14 @@ def regular_timestamps(starts: Array, freq: Any, offsets: Int64s) -> Array:
                 f"`start` is {starts.dtype} and `freq` is {freq!r}; expected timestamps with a "
                 "duration, or integers with an integer"
             )
-        return np.asarray(np.repeat(starts.astype(np.int64), lengths) + step * number)
+        return add_steps(np.repeat(starts.astype(np.int64), lengths), number, step)
     if isinstance(step, int):
         raise TypeError(f"`start` has timestamps and `freq` is {freq!r}; expected a duration")
     if np.isnat(starts).any():
         raise ValueError(f"the start of series {int(np.argmax(np.isnat(starts)))} is missing")
     if np.datetime_data(step.dtype)[0] in "MY":
         months = np.repeat(starts.astype("datetime64[M]"), lengths)
-        return np.asarray((months + number * step).astype("datetime64[D]"))
-    stamps: Array = np.repeat(starts, lengths) + number * step
-    coarse = np.datetime_data(stamps.dtype)[0] in "hm"  # units that Arrow lacks
-    return stamps.astype("datetime64[s]") if coarse else stamps
+        return arrow_times((months + number * step).astype("datetime64[D]"))
+    dtype = np.promote_types(starts.dtype, f"M8[{np.datetime_data(step.dtype)[0]}]")
+    first = cast_times(starts, dtype, "the start of a series")
+    return arrow_times(add_steps(np.repeat(first, lengths), number, ticks_of(step, dtype)))

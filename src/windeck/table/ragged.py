@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from windeck.columns.columns import as_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
+from windeck.columns.times import arrow_times, cast_times, common_times
 from windeck.io import reading
 from windeck.io.conversion import decode_numbers, is_string, time_dtype
 from windeck.io.data_files import resolve
@@ -245,7 +246,7 @@ def _times(table: Any, name: str, freq: Any, lengths: Int64s) -> Any:
         row = int(np.argmax(np.asarray(column.is_null())))
         raise ValueError(f"timestamp column {name!r} is missing in row {row}; expected a start")
     if is_string(column.type):
-        starts = np.array(column.to_pylist(), dtype="datetime64")
+        starts = common_times(column.to_pylist(), f"timestamp column {name!r}")
     else:
         dtype = time_dtype(name, column.type, "the data")
         starts = np.asarray(column.cast(pa.int64()) if dtype.kind == "i" else column)
@@ -345,7 +346,7 @@ def _columns_of_mappings(series: Sequence[Mapping[str, Any]], time: str | None) 
         if _is_scalar(values[0]):
             scalars = [_scalar(value) for value in values]
             fine = any(isinstance(value, np.datetime64) for value in scalars)
-            found[name] = pa.array(np.array(scalars, "datetime64") if fine else scalars)
+            found[name] = pa.array(arrow_times(common_times(scalars)) if fine else scalars)
             continue
         if name == time:
             values = [_parsed_times(one) for one in values]
@@ -369,14 +370,14 @@ def _parsed_times(data: Any) -> Any:
 def _as_timestamps(values: Sequence[Any]) -> Array:
     """Return timestamps, in microseconds or as fine as they are."""
     try:
-        found = np.array(values, dtype="datetime64")
+        found = common_times(values)
     except ValueError as error:
         shown = ", ".join(map(repr, values[:3])) + ", ..." * (len(values) > 3)
         raise ValueError(
             f"timestamps must be such as '2024-03-01 08:00', got {shown}: {error}"
         ) from None
     fine = np.datetime_data(found.dtype)[0] in ("ns", "ps", "fs", "as")
-    return found if fine else found.astype("datetime64[us]")
+    return arrow_times(found) if fine else cast_times(found, "datetime64[us]")
 
 
 def _is_scalar(value: Any) -> bool:
@@ -458,15 +459,39 @@ def _list_array(name: str, arrays: Sequence[Array]) -> Any:
             )
     values = np.concatenate([array for array in arrays if len(array)] or list(arrays[:1]))
     ends = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-    return pa.LargeListArray.from_arrays(pa.array(ends), pa.array(values))
+    return pa.LargeListArray.from_arrays(pa.array(ends), pa.array(arrow_times(values)))
+
+
+_SEVERAL_LEVELS = (
+    "has an index of several levels, which would be lost; expected "
+    "Table.from_arrow(series.to_frame(), id_columns=..., timestamp_column=...) with their names, "
+    "or reset_index(drop=True)"
+)
+
+
+def check_levels(columns: Mapping[str, Any]) -> None:
+    """Raise ValueError for Series of pandas of which an index says that they are several series."""
+    for name, data in columns.items():
+        if type(getattr(data, "index", None)).__name__ == "MultiIndex":
+            raise ValueError(f"column {name!r} {_SEVERAL_LEVELS}")
 
 
 def _index_of(series: Sequence[Any]) -> Any:
     """Return the indexes of pandas Series as lists of timestamps, None if they are not time."""
     found: list[Any] = [getattr(one, "index", None) for one in series]
     found = [index.to_timestamp() if hasattr(index, "to_timestamp") else index for index in found]
+    for place, index in enumerate(found):
+        if type(index).__name__ == "MultiIndex":
+            raise ValueError(f"series {place} {_SEVERAL_LEVELS}")
     timed = [getattr(getattr(index, "dtype", None), "kind", "") == "M" for index in found]
     if not any(timed):
+        named = [getattr(index, "name", None) for index in found]
+        if any(name is not None for name in named):
+            place = next(place for place, name in enumerate(named) if name is not None)
+            raise ValueError(
+                f"series {place} has an index {named[place]!r} that has no time stamps and would "
+                "be lost; expected an index of time, or reset_index(drop=True)"
+            )
         return None
     if not all(timed):
         raise ValueError(

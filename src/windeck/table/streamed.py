@@ -104,13 +104,14 @@ class StreamedTimes:
         """Return integers as int64, which they are."""
         return self.view(dtype)
 
-    def first_rows(self, low: Int64s, high: Int64s, stamp: Any) -> Int64s:
-        """Return the first row of each range [low[i], high[i]) at or after `stamp`, else its end.
+    def first_rows(self, low: Int64s, high: Int64s, tick: int) -> Int64s:
+        """Return the first row of each range [low[i], high[i]) at or after `tick`, else its end.
 
         The ranges ascend and lie within one series each. Reads the timestamps of their rows once,
         in bounded memory.
         """
         found: Int64s = low.copy()
+        ticks = self.view(np.int64)
         if not len(low):
             return found
         for start in range(int(low.min()), int(high.max()), ROWS_AT_A_TIME):
@@ -119,7 +120,7 @@ class StreamedTimes:
             if not len(here):
                 continue
             before = np.zeros(stop - start + 1, dtype=np.int64)
-            np.cumsum(self[start:stop] < stamp, out=before[1:])
+            np.cumsum(ticks[start:stop] < tick, out=before[1:])
             first = np.maximum(low[here], start) - start
             last = np.minimum(high[here], stop) - start
             found[here] += before[last] - before[first]
@@ -357,10 +358,8 @@ def read_streamed(
     where = repr(files[0].path)
     names = options.value_columns(files[0].schema, where)
     wanted = (*names, *options.index_columns)
-    kinds = reading.common_types(files, wanted, every=options.columns is None)
-    total = sum(file.num_rows for file in files)
-    if not total:
-        raise ValueError(f"{', '.join(repr(file.path) for file in files[:3])} has no rows")
+    kinds = options.typed(reading.common_types(files, wanted, every=options.columns is None))
+    total = reading.count_rows(files)
     start, stop = row_range(options, total)
     if start == stop:
         raise ValueError(f"`rows` must have a row of the {total} for a streamed table, got none")
@@ -409,8 +408,8 @@ def _forms(
 ) -> tuple[dict[str, ColumnForm], list[str]]:
     """Return the forms of columns, and the string columns whose categories are not known."""
     forms, unknown = {}, []
-    for name in names:
-        dtype = conversion.value_dtype(name, kinds[name], options.dtype, where)
+    dtypes = conversion.value_dtypes({name: kinds[name] for name in names}, options.dtype, where)
+    for name, dtype in dtypes.items():
         words = options.category_names(name, kinds[name], where)
         forms[name] = ColumnForm(kinds[name], dtype, words)
         if words is True:

@@ -26,7 +26,7 @@ from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, 
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, derived, description, ragged, wide
 from windeck.table.construction import Reopening, SeriesLayout, arrange_series
-from windeck.table.timestamps import OrderReport, warn_if_mixed
+from windeck.table.timestamps import OrderReport, warn_of_repeated_times
 
 Storage = Literal["columns", "rows"]
 
@@ -89,11 +89,13 @@ class Table:
         in_memory: bool = True,
         memory_budget: float | str | None = None,
         sort: bool = False,
+        time_zone: str | None = None,
         header: Header = None,
         delimiter: str | None = None,
         decimal: str | None = None,
         encoding: str | None = None,
         timestamp_format: str | None = None,
+        missing: str | Iterable[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
@@ -119,7 +121,8 @@ class Table:
             the names in the order of their codes. True means every string column. Dictionary
             columns are always read as codes.
         dtype : floating dtype, optional
-            Dtype to which floating columns are cast. Other columns keep their dtype.
+            Dtype to which floating columns and decimals are cast. Other columns keep their dtype.
+            Decimals are an error without it. A column without any value is a floating one.
         rows : (start, stop), optional
             Rows to read, counted over all files; stop may be None.
         storage : "columns" or "rows"
@@ -135,6 +138,11 @@ class Table:
             groups take more.
         sort : bool
             Group the rows of series that are not contiguous in the file.
+        time_zone : str, optional
+            Zone of local times in `timestamp_column`, such as "Europe/Berlin", which become UTC.
+            Of times that clocks show twice, rows before a step back in a series are before the
+            change; without a step back, the first of two equal times, and any that is there once.
+            Times that have a zone in the file are UTC without it.
         header : bool or names, optional
             CSV: True if the first line has the names of columns, False if it is data, or names of
             the columns of a file without a header. By default it has names, and a first line all
@@ -144,7 +152,14 @@ class Table:
         encoding : str, optional
             CSV: encoding of the text, such as "latin-1"; UTF-8 by default.
         timestamp_format : str, optional
-            CSV: format of `timestamp_column`, such as "%d/%m/%Y"; ISO 8601 by default.
+            CSV: format of `timestamp_column`, such as "%d/%m/%Y"; ISO 8601 by default. A text that
+            is no time of the calendar, such as 31 April, is an error.
+        missing : words, optional
+            CSV: words that stand for a missing value in any column, such as ``["oops", "-999"]``,
+            beside those that are always understood: in all columns an empty cell, NA, N/A, NULL,
+            null, NaN and nan without quotes; in columns of numbers and times also ?, -, --, ., None
+            and <NA>, and all of them in quotes. ``missing=[]`` leaves these few out: a column with
+            one of them has text.
         filesystem : file system of pyarrow.fs or fsspec, optional
             The file system of `path`.
         storage_options : mapping, optional
@@ -166,7 +181,7 @@ class Table:
         FileNotFoundError, KeyError, TypeError, ValueError, OverflowError
             A file or column does not exist; a table cannot hold its type; a file is empty,
             damaged, or has other columns than the first; a series is not contiguous; a value is
-            too large for `dtype`.
+            too large for `dtype`, or a time for its unit; an index of pandas would be lost.
         MemoryError
             The table would take more than `memory_budget`. Nothing has been read.
 
@@ -195,7 +210,8 @@ class Table:
             rows,
             categories,
             sort=sort,
-            csv=(header, delimiter, decimal, encoding, timestamp_format),
+            zone=time_zone,
+            csv=(header, delimiter, decimal, encoding, timestamp_format, missing),
         )
         interleaved = is_interleaved(storage)
         budget = budget_bytes(memory_budget)
@@ -204,6 +220,11 @@ class Table:
             group_bytes = check_bytes("group_bytes", group_bytes)
         if interleaved and not in_memory:
             raise ValueError("storage='rows' copies all values; it needs in_memory=True")
+        if options.zone is not None and not in_memory:
+            raise ValueError(
+                "`time_zone` changes time stamps, which in_memory=False leaves as they are in the "
+                "files; expected in_memory=True, or files with times in UTC"
+            )
         if in_memory and group_bytes is not None:
             raise ValueError("`group_bytes` is of streamed tables; expected in_memory=False")
         files = resolve(
@@ -246,6 +267,7 @@ class Table:
         decimal: str | None = None,
         encoding: str | None = None,
         timestamp_format: str | None = None,
+        missing: str | Iterable[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
@@ -272,7 +294,7 @@ class Table:
             dtype,
             rows,
             categories,
-            csv=(header, delimiter, decimal, encoding, timestamp_format),
+            csv=(header, delimiter, decimal, encoding, timestamp_format, missing),
         )
         paths = resolve(
             path,
@@ -298,19 +320,23 @@ class Table:
         rows: tuple[int, int | None] | None = None,
         storage: Storage = "columns",
         sort: bool = False,
+        time_zone: str | None = None,
     ) -> Table:
         """Make a table of an object with the Arrow PyCapsule interface.
 
         Such as tables of pyarrow, polars, pandas 2.2, DuckDB and nanoarrow; also a polars LazyFrame
         and a Hugging Face Dataset, of which only the columns used are computed. Numbers in one
         chunk and validity bitmaps are not copied. Bools, strings and columns of several chunks are
-        copied once. The index of a pandas frame is left out, unless it is named. Parameters as in
-        `read`.
+        copied once. Levels of the index of a pandas frame are columns, which `id_columns` and
+        `timestamp_column` name; one that numbers the rows is left out. Parameters as in `read`.
 
         Raises
         ------
         TypeError
             `data` has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
+        ValueError
+            The index of a pandas frame has names or times, and is not asked for; with `columns` it
+            is left out.
 
         Examples
         --------
@@ -323,7 +349,14 @@ class Table:
         [True, False, True]
         """
         options = ReadOptions.from_arguments(
-            columns, id_columns, timestamp_column, dtype, rows, categories, sort=sort
+            columns,
+            id_columns,
+            timestamp_column,
+            dtype,
+            rows,
+            categories,
+            sort=sort,
+            zone=time_zone,
         )
         table = reading.as_arrow_table(data, options)
         return cls._of(
@@ -340,6 +373,7 @@ class Table:
         id_columns: str | Iterable[str] | None = None,
         timestamp_column: str | None = None,
         sort: bool = False,
+        time_zone: str | None = None,
     ) -> Table:
         """Make a table of one-dimensional arrays, tensors, Series or lists.
 
@@ -358,6 +392,8 @@ class Table:
             Names in `columns` that are not values, as in `read`; ids may be strings.
         sort : bool
             As in `read`. Columns are copied if rows have to be moved.
+        time_zone : str, optional
+            As in `read`.
 
         Raises
         ------
@@ -376,7 +412,11 @@ class Table:
             raise TypeError(
                 f"`columns` must be a mapping of names to arrays, got a {type(columns).__name__}"
             )
-        options = ReadOptions.from_arguments(list(columns), id_columns, timestamp_column, sort=sort)
+        options = ReadOptions.from_arguments(
+            list(columns), id_columns, timestamp_column, sort=sort, zone=time_zone
+        )
+        if not options.ids and offsets is None:
+            ragged.check_levels(columns)
         loaded = construction.from_arrays(columns, options)
         return cls._of(loaded, options, offsets=offsets, series_names=series_names)
 
@@ -496,8 +536,8 @@ class Table:
             As in `from_series`, instead of timestamps; one for each row of the data, also for those
             that are not among `rows`.
         **options
-            As in `read` or `from_arrow`: columns, dtype, rows; of files also memory_budget,
-            filesystem, storage_options, cache_dir, cache_bytes and those of CSV.
+            As in `read` or `from_arrow`: columns, dtype, rows, time_zone; of files also
+            memory_budget, filesystem, storage_options, cache_dir, cache_bytes and those of CSV.
 
         Raises
         ------
@@ -529,7 +569,8 @@ class Table:
             start = wide.starts_of(start, options.get("rows"))
         arrange = wide.from_rows if series == "rows" else wide.from_columns
         found = arrange(loaded, name, start, freq)
-        return cls._of(found.loaded, ReadOptions(), offsets=found.offsets, series_names=found.names)
+        read = ReadOptions(zone=options.get("time_zone"))
+        return cls._of(found.loaded, read, offsets=found.offsets, series_names=found.names)
 
     @classmethod
     def from_rows(
@@ -581,10 +622,9 @@ class Table:
         offsets: Any = None,
         series_names: Sequence[Any] | None = None,
     ) -> Table:
-        loaded, layout = arrange_series(loaded, options.sort, offsets, series_names)
+        loaded, layout = arrange_series(loaded, options, offsets, series_names)
         wide.warn_if_wide(loaded, len(layout.names))
-        if not loaded.ids and len(layout.names) == 1:
-            warn_if_mixed(layout.report, loaded.columns, len(loaded.columns[0].values))
+        warn_of_repeated_times(loaded, layout)
         return cls(loaded, layout, reopening)
 
     def __reduce__(self) -> tuple[Any, ...]:

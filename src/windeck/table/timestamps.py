@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
+from windeck.table.local_times import clock_changes
 from windeck.table.series import BLOCK, Reordering, reorder
+
+if TYPE_CHECKING:
+    from windeck.io.reading import LoadedColumns
+    from windeck.table.construction import SeriesLayout
 
 _MAX_STEPS_COUNTED = 1024
 #: Share of rows of one series that may have the time stamp of the row before.
@@ -140,10 +145,28 @@ def sort_by_time(
     return stamps, reorderings, report
 
 
-def warn_if_mixed(report: OrderReport, columns: Sequence[ColumnData], rows: int) -> None:
-    """Warn about one series without ids in which many rows share a time stamp after sorting."""
+def warn_of_repeated_times(loaded: LoadedColumns, layout: SeriesLayout) -> None:
+    """Warn about rows with the time stamp of another one, where the likely reason is known.
+
+    That is a change of clocks, or series that are not told apart: one series without ids in which
+    many rows share a time stamp after sorting.
+    """
+    report = layout.report
     shared = int(report.duplicates_sorted.sum())
-    if report.sorted_series and shared > rows * _MANY_DUPLICATES:
+    if not shared or loaded.time is None:
+        return
+    changes = clock_changes(loaded.time.values, layout.offsets)
+    if len(changes):
+        warnings.warn(
+            f"{shared:,} rows have the time stamp of another row of their series, as local times "
+            f"repeat when clocks are set back, the first of them {changes[0]}: pass time_zone= "
+            "with the zone of these times, such as time_zone='Europe/Berlin', to read them in UTC",
+            stacklevel=4,
+        )
+        return
+    rows, single = len(loaded.time.values), not loaded.ids and len(layout.names) == 1
+    if single and report.sorted_series and shared > rows * _MANY_DUPLICATES:
+        columns = loaded.columns
         named = next((column.name for column in columns if column.categories is not None), "site")
         warnings.warn(
             f"{shared:,} of {rows:,} rows have the time stamp of another row of the one series of "
@@ -212,7 +235,9 @@ def _unusual(ticks: Array, offsets: Int64s, steps: Int64s) -> tuple[Int64s, Int6
         step = (after - before)[inside]
         usual = np.repeat(*_steps_in_block(offsets, steps, start, len(within)))[inside]
         _add(irregular, offsets, start + inside[step != usual])
-        _add(breaks, offsets, start + inside[(step > usual) & (usual > 0)])
+        # Rows ascend: a difference beyond int64 is right as an unsigned number.
+        larger = step.view(np.uint64) > usual.view(np.uint64)
+        _add(breaks, offsets, start + inside[larger & (usual > 0)])
     return irregular, breaks
 
 

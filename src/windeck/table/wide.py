@@ -24,9 +24,9 @@ from windeck.table.ragged import (
 )
 from windeck.table.series import group
 
-_READ = ("columns", "dtype", "rows")
+_READ = ("columns", "dtype", "rows", "time_zone")
 _LOCATED = ("filesystem", "storage_options", "cache_dir", "cache_bytes")
-_CSV = ("header", "delimiter", "decimal", "encoding", "timestamp_format")
+_CSV = ("header", "delimiter", "decimal", "encoding", "timestamp_format", "missing")
 #: Value columns from which on a table of series of one row is taken for a wide one.
 _MANY_COLUMNS = 8
 
@@ -45,6 +45,7 @@ def load(data: Any, ids: Any, time: str | None, given: Mapping[str, Any]) -> Loa
         time,
         given.get("dtype"),
         given.get("rows"),
+        zone=given.get("time_zone"),
         csv=(*map(given.get, _CSV),),  # type: ignore[arg-type]
     )
     budget = budget_bytes(given.get("memory_budget"))

@@ -22,11 +22,13 @@ from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bits, Bools
+from windeck.columns.times import ticks_of
 from windeck.windows.index import WindowRuns, WindowSpan
 
 # Rows read at a time, at least. A longer window reads as many rows as it spans.
 ROWS_AT_A_TIME = 1 << 18
 
+_MOST_GAP = (1 << 63) - 1
 _UNITS = {"min": "m", "d": "D", "w": "W", "day": "D", "days": "D", "hour": "h", "hours": "h"}
 
 
@@ -167,7 +169,8 @@ def _spans_gap(
     low = max(int(starts[0]), 0)
     stretch = stamps[low : int(starts[-1]) + span.rows]
     gaps = np.zeros(len(stretch), dtype=np.int64)
-    np.cumsum(np.diff(stretch) > max_gap, out=gaps[1:])
+    # Of rows that ascend a difference beyond int64 is right as an unsigned number.
+    np.cumsum(np.diff(stretch).view(np.uint64) > np.uint64(max_gap), out=gaps[1:])
     last = np.minimum(starts + span.last, end - 1)
     found: Bools = gaps[last - low] > gaps[np.maximum(starts, begin) - low]
     return found
@@ -221,8 +224,8 @@ def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None, name: str = "max
     if not duration > type(duration)(0):
         raise ValueError(f"`{name}` must be a positive duration, got {max_gap!r}")
     if not is_duration:
-        return int(duration)
-    unit, step = np.datetime_data(stamps.dtype)
+        return min(int(duration), _MOST_GAP)
+    unit = np.datetime_data(stamps.dtype)[0]
     span: Any = np.timedelta64(duration)
     given = np.datetime_data(span.dtype)[0]
     if given != "generic" and (given in "MY") != (unit in "MY"):  # months differ in length
@@ -231,7 +234,7 @@ def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None, name: str = "max
             f"`{name}` is {max_gap!r}, and the timestamps are {stamps.dtype}; expected a duration "
             f"such as {example}"
         )
-    return int(span // np.timedelta64(step, unit))  # type: ignore[call-overload]
+    return min(ticks_of(span, stamps.dtype), _MOST_GAP)
 
 
 def parse_duration(text: str) -> np.timedelta64:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._util.indices import Int64
+from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
 from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
 from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
 from windeck.windows.subset import WindowSelection
@@ -110,7 +111,7 @@ def prediction_table(
             raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
         fields["row"] = pa.array(rows - table.offsets[of_row])
     else:
-        fields["timestamp"] = pa.array(_arrow_stamps(_stamps_at(table, of_row, rows, step)))
+        fields["timestamp"] = pa.array(arrow_times(_stamps_at(table, of_row, rows, step)))
     for place, name in enumerate(columns):
         if name in fields:
             raise ValueError(f"column {name!r} is in the table already, expected another name")
@@ -138,16 +139,6 @@ def _series_ids(table: Table, series: Int64) -> dict[str, Any]:
     return {"series_id": pa.array(names).take(series)}
 
 
-def _arrow_stamps(stamps: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return time stamps in a unit that Arrow has."""
-    if stamps.dtype.kind != "M" or np.datetime_data(stamps.dtype) in _ARROW_UNITS:
-        return stamps
-    return stamps.astype("M8[s]")
-
-
-_ARROW_UNITS = {("s", 1), ("ms", 1), ("us", 1), ("ns", 1), ("D", 1)}
-
-
 def _stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:
     """Return the time stamps of rows; those behind a series are continued by its step."""
     stamps = table.timestamps
@@ -167,7 +158,7 @@ def _stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArr
         steps = np.full(len(behind), gap_in_units(step, stamps, name="step"), dtype=np.int64)
     else:
         steps = _usual_steps(table)[series[behind]]
-    found.view(np.int64)[behind] += number * steps
+    found[behind] = add_steps(found[behind], number, steps)
     return found
 
 
@@ -184,10 +175,10 @@ def _usual_steps(table: Table) -> Int64:
     if common is None:
         raise ValueError("no series has two different time stamps, expected `step`")
     if isinstance(common, np.timedelta64) and np.datetime_data(common.dtype)[0] not in "MY":
-        day = np.timedelta64(1, "D") / common * int(common.astype(np.int64))
-        uneven = np.flatnonzero(
-            np.isin(steps, [round(days * day) for days in _CALENDAR_DAYS]) & (report.irregular > 0)
-        )
+        unit, count = np.datetime_data(common.dtype)
+        day = ticks_of(np.timedelta64(1, "D"), f"M8[{count}{unit}]")
+        lengths = [days * day for days in _CALENDAR_DAYS if days * day < 1 << 63]
+        uneven = np.flatnonzero(np.isin(steps, lengths) & (report.irregular > 0))
         if len(uneven) and day >= 1:
             raise ValueError(
                 f"series {table.series_names[uneven[0]]!r} has steps of about "
@@ -214,9 +205,9 @@ def _add_months(
             "a series ends after the 28th of a month but not on its last day, expected time stamps "
             "that every month has"
         )
-    later = (month + months).astype(stamps.dtype) + (last - month.astype(stamps.dtype))
+    later = cast_times(month + months, stamps.dtype) + (last - month.astype(stamps.dtype))
     to_next = (month + 1).astype(stamps.dtype) - last
-    ends = (month + months + 1).astype(stamps.dtype) - to_next
+    ends = cast_times(month + months + 1, stamps.dtype) - to_next
     found: npt.NDArray[Any] = np.where(at_end, ends, later)
     return found
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +18,15 @@ from windeck._util.indices import Int64, as_indices
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
+from windeck.columns.times import parse_time, time_tick
 from windeck.table.streamed import StreamedTimes
-from windeck.windows.filters import WindowFilter, WindowReport, apply_filter, describe_steps
+from windeck.windows.filters import (
+    WindowFilter,
+    WindowReport,
+    apply_filter,
+    as_integers,
+    describe_steps,
+)
 from windeck.windows.index import WindowRuns, WindowSpan
 
 if TYPE_CHECKING:
@@ -31,8 +36,6 @@ Timestamps = npt.NDArray[Any]
 
 # Bits of a subset's bitmap that are copied at a time.
 BITS_AT_A_TIME = 1 << 18
-
-_TIME_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 
 
 @dataclass(frozen=True)
@@ -358,39 +361,30 @@ def _start_stop(name: str, value: Any) -> tuple[Any, Any]:
 # --- time stamps -----------------------------------------------------------------------------
 
 
-def parse_timestamp(value: Any, stamps: Timestamps) -> Any:
-    """Return a time stamp that compares with those of the table; datetimes with a zone as UTC."""
+def parse_timestamp(value: Any, stamps: Timestamps) -> int:
+    """Return the first tick of the table's time stamps that is not before a time stamp.
+
+    Datetimes with a zone count as UTC. The result is outside of int64 for a time stamp that the
+    unit of the table cannot hold.
+    """
     if stamps.dtype.kind != "M":
         if not isinstance(value, (int, np.integer)):
             raise TypeError(
                 f"a time stamp must be an integer, as the table's are {stamps.dtype}, got {value!r}"
             )
-        return np.int64(value)
+        return int(value)
     if isinstance(value, (int, np.integer, float)):
         raise TypeError(
             f"a time stamp must be a date or a time, as the table's are {stamps.dtype}, "
             f"got {value!r}"
         )
     try:
-        if isinstance(value, str):
-            value = _parse_time_zone(value)
-        if isinstance(value, dt.datetime) and value.tzinfo is not None:
-            value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
-        stamp = np.datetime64(value)
-    except ValueError:
+        stamp = parse_time(value)
+    except (TypeError, ValueError):
         stamp = np.datetime64("NaT")
     if np.isnat(stamp):
         raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
-    return stamp
-
-
-def _parse_time_zone(text: str) -> str | dt.datetime:
-    """Parse a text that ends in a time zone; NumPy has no zones, and only warns of them."""
-    zone = _TIME_ZONE.search(text)
-    if zone is None:
-        return text
-    offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
-    return dt.datetime.fromisoformat(text[: zone.start()] + offset)
+    return time_tick(stamp, stamps.dtype)
 
 
 def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
@@ -398,10 +392,11 @@ def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
 
     One binary search for all runs together: O(runs * log(rows)).
     """
-    stamp = parse_timestamp(time, stamps)
+    tick = parse_timestamp(time, stamps)
     in_files: Any = stamps
     if isinstance(in_files, StreamedTimes):
-        return in_files.first_rows(runs.low, runs.high, stamp)
+        return in_files.first_rows(runs.low, runs.high, tick)
+    ticks = as_integers(stamps)
     low: Int64 = runs.low.copy()
     high: Int64 = runs.high.copy()
     while True:
@@ -409,6 +404,6 @@ def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
         if len(searching) == 0:
             return low
         middle: Int64 = low[searching] + (high[searching] - low[searching]) // 2
-        before = stamps[middle] < stamp
+        before = ticks[middle] < tick
         low[searching[before]] = middle[before] + 1
         high[searching[~before]] = middle[~before]
