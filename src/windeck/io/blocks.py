@@ -22,7 +22,13 @@ from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.arrow import open_reader
 from windeck.io.clients import Version
-from windeck.io.footers import BatchLayout, batch_layout, flat_leaves, ipc_blocks
+from windeck.io.footers import (
+    BatchLayout,
+    batch_layout,
+    flat_leaves,
+    has_native_order,
+    ipc_blocks,
+)
 from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, validate
 from windeck.io.parquet import ParquetFile
 from windeck.io.parquet_pages import Pages, cut_rows, find_pages, read_pages, side_by_side
@@ -351,8 +357,8 @@ class RangedParquetFile(ParquetFile):
 class RangedIpcFile:
     """An Arrow IPC file, of which only the bytes of the columns and rows in use are read.
 
-    Columns of fixed width of batches that are not compressed are read by rows; of the others whole
-    batches.
+    Columns of fixed width are read by rows; of the others whole batches. Batches that are
+    compressed, or of another byte order, are read by pyarrow as a whole.
     """
 
     kind = "Arrow IPC"
@@ -375,7 +381,8 @@ class RangedIpcFile:
                 layouts.append(batch_layout(message))
         self._digest = state.hexdigest()
         self._rows = [layout.rows for layout in layouts]
-        self._compressed = any(layout.compressed for layout in layouts)
+        compressed = any(layout.compressed for layout in layouts)
+        self._decoded = compressed or not has_native_order(footer)
         self._places = _places(self._schema)
         for number, layout in enumerate(layouts):
             self._check(number, layout)
@@ -430,7 +437,7 @@ class RangedIpcFile:
 
     def splits(self, names: Sequence[str]) -> bool:
         """Return True if any rows of a part can be read without the others."""
-        return not self._compressed and all(
+        return not self._decoded and all(
             self._places[index].direct for index in column_indices(self._schema, names, self.path)
         )
 
@@ -443,7 +450,7 @@ class RangedIpcFile:
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         fields = column_indices(self._schema, names, self.path)
-        direct = [] if self._compressed else [i for i in fields if self._places[i].direct]
+        direct = [] if self._decoded else [i for i in fields if self._places[i].direct]
         others = [index for index in fields if index not in direct]
         schema = pa.schema([self._schema.field(index) for index in fields])
         # Some rows of an object are not a reason to load it into a cache.

@@ -8,6 +8,7 @@ C++ exceptions through), so Parquet footers are decoded here.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ __all__ = [
     "ipc_blocks",
     "ipc_layout",
     "flat_leaves",
+    "has_native_order",
     "page_header",
     "page_index",
     "parquet_footer",
@@ -36,7 +38,9 @@ _NO_COLUMNS = pa.schema([])
 
 
 def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
-    """Return the rows of each record batch, and True if any of them is compressed.
+    """Return the rows of each record batch, and True if values are not those of the file.
+
+    Values of a compressed batch, or of another byte order than that of the machine, are decoded.
 
     O(batches) time. Raises the errors of pyarrow for damaged metadata and truncated messages.
 
@@ -49,25 +53,51 @@ def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
         stream.
     """
     rows: list[int] = []
-    compressed = False
+    decoded = False
     if batches is None:
         messages: Iterator[Any] = iter(pa.ipc.MessageReader.open_stream(pa.BufferReader(contents)))
     else:
-        messages = _record_batches(contents)
+        size = contents.size
+        length = int.from_bytes(contents.slice(size - 10, 4), "little")
+        footer = contents.slice(size - 10 - length, length)
+        decoded = not has_native_order(footer, _FOOTER_SCHEMA)
+        messages = _record_batches(contents, footer)
     for message in messages:
+        if message.type == "schema":
+            decoded = not has_native_order(message.metadata, _MESSAGE_HEADER)
         if message.type == "record batch":
             rows.append(max(pa.ipc.read_record_batch(message, _NO_COLUMNS).num_rows, 0))
-            compressed = compressed or _is_compressed(message.metadata)
-    return rows, compressed
+            decoded = decoded or _is_compressed(message.metadata)
+    return rows, decoded
 
 
-def _record_batches(contents: Any) -> Iterator[Any]:
+def _record_batches(contents: Any, footer: Any) -> Iterator[Any]:
     """Yield the messages of the record batches that the footer of a file lists."""
-    size = contents.size
-    length = int.from_bytes(contents.slice(size - 10, 4), "little")
-    footer = contents.slice(size - 10 - length, length)
-    for number, (start, metadata, body) in enumerate(ipc_blocks(footer, size)):
+    for number, (start, metadata, body) in enumerate(ipc_blocks(footer, contents.size)):
         yield _message(contents.slice(start, metadata + body), number)
+
+
+#: Number of the field of a schema: in a footer, and in a message.
+_FOOTER_SCHEMA, _MESSAGE_HEADER = 1, 2
+
+
+def has_native_order(data: Any, entry: int = _FOOTER_SCHEMA) -> bool:
+    """Return True if the values of a file have the byte order of this machine.
+
+    In Schema.fbs of the Arrow format, field 0 of a schema is its byte order, 0 for little-endian.
+
+    Parameters
+    ----------
+    data
+        Flatbuffer of a footer, or of a message, which pyarrow has verified.
+    entry
+        Number of the field that is the schema.
+    """
+    place = _field(data, *struct.unpack_from("<I", data, 0), entry)
+    schema = place + struct.unpack_from("<I", data, place)[0]
+    order = _field(data, schema, 0)
+    is_little = not (order and struct.unpack_from("<h", data, order)[0])
+    return is_little == (sys.byteorder == "little")
 
 
 def _message(data: Any, number: int) -> Any:
@@ -145,10 +175,31 @@ def batch_layout(metadata: bytes) -> BatchLayout:
         batch = header + struct.unpack_from("<I", data, header)[0]
         length = _field(data, batch, 0)
         rows = struct.unpack_from("<q", data, length)[0] if length else 0
-        compressed = _field(data, batch, 3) != 0
-        return BatchLayout(rows, _pairs(data, batch, 1), _pairs(data, batch, 2), compressed)
+        pairs = _pairs(data, batch, 1), _pairs(data, batch, 2)
+        return BatchLayout(rows, *pairs, _is_compressed(data))
     except (struct.error, IndexError, ValueError) as error:
         raise pa.ArrowInvalid(f"the metadata of a record batch is damaged: {error}") from error
+
+
+def _is_compressed(metadata: Any) -> bool:
+    """Return True if a record batch is compressed, by the flatbuffer of its message.
+
+    In Message.fbs of the Arrow format, field 0 of a message is the version of the metadata, field 2
+    the record batch, and field 4 a vector of pairs of text. Field 3 of a record batch is its
+    compression, which pyarrow 0.17 wrote among the pairs, in version 4.
+    """
+    (message,) = struct.unpack_from("<I", metadata, 0)
+    header = _field(metadata, message, 2)
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    if _field(metadata, batch, 3):
+        return True
+    version = _field(metadata, message, 0)
+    is_old = not version or struct.unpack_from("<h", metadata, version)[0] <= _V4
+    return is_old and _field(metadata, message, 4) != 0
+
+
+#: Of the enumeration of versions of metadata.
+_V4 = 3
 
 
 def _pairs(data: bytes, table: int, entry: int) -> Int64s:
@@ -174,17 +225,6 @@ def _field(data: Any, table: int, entry: int) -> int:
         return 0
     (offset,) = struct.unpack_from("<H", data, vtable + place)
     return table + offset if offset else 0
-
-
-def _is_compressed(metadata: Any) -> bool:
-    """Return True if the message of a record batch has a compression field.
-
-    The message is a flatbuffer that pyarrow has verified. In Message.fbs of the Arrow format,
-    field 2 of a message is the record batch, and field 3 of a record batch is its compression.
-    """
-    (message,) = struct.unpack_from("<I", metadata, 0)
-    header = _field(metadata, message, 2)
-    return _field(metadata, header + struct.unpack_from("<I", metadata, header)[0], 3) != 0
 
 
 class ColumnChunk(NamedTuple):
