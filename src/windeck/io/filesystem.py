@@ -188,10 +188,17 @@ def list_directory(path: str) -> list[tuple[str, bool]]:
         return [(entry.name, entry.is_dir()) for entry in entries]
 
 
-def walk(folder: str) -> Iterator[str]:
-    """Yield the files below a directory, relative to it, with forward slashes.
+def list_below(folder: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
+    """Return the files below a directory, and names that begin with a dot or an underscore.
 
-    Links are followed. Names that begin with a dot or an underscore are left out.
+    Both are relative to it, with forward slashes. A hidden directory ends in a slash, and nothing
+    below it is listed.
+
+    Parameters
+    ----------
+    folder
+    follow_links
+        List what is below links to directories, too.
 
     Raises
     ------
@@ -199,24 +206,56 @@ def walk(folder: str) -> Iterator[str]:
         A directory cannot be read.
     """
     if (remote := remote_path(folder)) is not None:
-        names = (name for name, _ in entries_of(remote, recursive=True))
-        return (name for name in names if not re.search(r"(^|/)[._]", name))
-    return _walk(folder, "", ())
+        return split_hidden(name for name, _ in entries_of(remote, recursive=True))
+    files: list[str] = []
+    hidden: list[str] = []
+    _walk(folder, "", (), follow_links, files, hidden)
+    return files, hidden
 
 
-def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def split_hidden(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the files of a listing, and what is hidden in it, as `list_below`.
+
+    Directories end in a slash, and are left out unless they are hidden.
+
+    Examples
+    --------
+    >>> split_hidden(["site=a/", "site=a/x.csv", "_log/1.json", "_log/2.json"])
+    (['site=a/x.csv'], ['_log/'])
+    """
+    files: list[str] = []
+    hidden: dict[str, None] = {}
+    for name in names:
+        found = re.search(r"(?:^|/)[._][^/]*/?", name)
+        if found is not None:
+            hidden[name[: found.end()]] = None
+        elif not name.endswith("/"):
+            files.append(name)
+    return files, list(hidden)
+
+
+def _walk(
+    folder: str,
+    prefix: str,
+    above: tuple[tuple[int, int], ...],
+    follow_links: bool,
+    files: list[str],
+    hidden: list[str],
+) -> None:
     status = os.stat(folder)
     here = (status.st_dev, status.st_ino)
     if here in above:
         return  # A link to a directory above, whose files are listed already.
     with os.scandir(folder) as entries:
         for entry in entries:
+            is_folder = entry.is_dir()
+            name = f"{prefix}{entry.name}{'/' * is_folder}"
             if entry.name.startswith((".", "_")):
-                continue
-            if entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{entry.name}/", (*above, here))
-            else:
-                yield f"{prefix}{entry.name}"
+                hidden.append(name)
+            elif not is_folder:
+                files.append(name)
+            elif follow_links or not entry.is_symlink():
+                _walk(entry.path, name, (*above, here), follow_links, files, hidden)
 
 
 def size(path: str) -> int:
