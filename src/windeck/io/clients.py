@@ -15,6 +15,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
+from windeck.io.web import WrongAnswer, options_of_web
+
 __all__ = [
     "ARROW_SCHEMES",
     "Client",
@@ -92,10 +94,6 @@ class Client(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete an object."""
-
-
-class WrongAnswer(Exception):
-    """An answer of a server that is not what was asked for."""
 
 
 def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
@@ -307,42 +305,10 @@ def _fsspec_client(scheme: str, url: str, options: Mapping[str, Any]) -> FsspecC
         raise ImportError(f"{scheme}:// needs fsspec: pip install fsspec") from error
     found = dict(options)
     if scheme in ("http", "https"):
-        found = _http_options(found)
+        found = options_of_web(found)
     file_system, _ = fsspec.core.url_to_fs(url, **found)
-    # Of HTTP, `_check_http_answer` compares each range; the length is compared by the caller.
+    # Of HTTP, `options_of_web` compares each range; the length is compared by the caller.
     return FsspecClient(file_system, checks_ranges=scheme in ("http", "https"))
-
-
-def _http_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of fsspec's HTTP file system with timeouts and a check of each answer."""
-    import aiohttp
-
-    trace = aiohttp.TraceConfig()
-    trace.on_request_end.append(_check_http_answer)
-    given = options.get("client_kwargs") or {}
-    client = {
-        "timeout": aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30),
-        "trust_env": True,
-        **given,
-        # A server may not compress: ranges are those of the object as it is.
-        "headers": {**(given.get("headers") or {}), "Accept-Encoding": "identity"},
-        "trace_configs": [*given.get("trace_configs", ()), trace],
-    }
-    return {**options, "client_kwargs": client, "skip_instance_cache": True}
-
-
-async def _check_http_answer(session: Any, context: Any, parameters: Any) -> None:
-    """Raise an error for an answer with another range than the one that was asked for."""
-    asked, answer = parameters.headers.get("Range"), parameters.response
-    if asked is None or answer.status >= 300:
-        return
-    found = answer.headers.get("Content-Range", "")
-    if answer.status != 206 or found.partition("/")[0] != asked.replace("=", " "):
-        answer.close()
-        raise WrongAnswer(
-            f"the server answered {found or 'the whole object'!r} with status {answer.status}, "
-            f"expected {asked!r}"
-        )
 
 
 class FsspecClient:
@@ -441,14 +407,23 @@ def client_of(instance: Any) -> Client:
     if isinstance(instance, FileSystem):
         handler = getattr(instance, "handler", None)
         if handler is not None and hasattr(handler, "fs"):
-            return FsspecClient(handler.fs)
+            return _client_of_fsspec(handler.fs)
         return ArrowClient(instance)
     if hasattr(instance, "cat_file") and hasattr(instance, "_strip_protocol"):
-        return FsspecClient(instance)
+        return _client_of_fsspec(instance)
     raise TypeError(
         f"`filesystem` must be a file system of pyarrow.fs or fsspec, got a "
         f"{type(instance).__name__}"
     )
+
+
+def _client_of_fsspec(instance: Any) -> FsspecClient:
+    """Return a client; one of HTTP makes the requests of a copy, as those for URLs are made."""
+    kind = type(instance)
+    if (kind.__module__, kind.__name__) != ("fsspec.implementations.http", "HTTPFileSystem"):
+        return FsspecClient(instance)
+    options = options_of_web(instance.storage_options)
+    return FsspecClient(kind(*instance.storage_args, **options), checks_ranges=True)
 
 
 def _below(name: str, folder: str) -> str:

@@ -351,12 +351,78 @@ def open_input(
     return pa.PythonFile(file, mode="r")
 
 
-def open_stream(path: str) -> Any:
-    """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed by its suffix."""
-    if remote_path(path) is not None:
-        codec = {".gz": "gzip", ".bz2": "bz2"}.get(os.path.splitext(path)[1].lower())
-        return pa.input_stream(open_input(path), compression=codec)
-    return pa.input_stream(path)
+#: Codecs by the suffixes of text files.
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+#: A compressed file may hold so many bytes, or so many times its own: gzip reaches 1,032 times.
+DECOMPRESSED_BYTES, DECOMPRESSED_RATIO = 1 << 27, 1100
+
+
+def decompressed_limit(path: str) -> int:
+    """Return the bytes that the contents of a compressed file may have."""
+    return max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * size(path))
+
+
+def open_stream(path: str, codec: str = "") -> Any:
+    """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed.
+
+    Parameters
+    ----------
+    path
+    codec
+        The codec; by default that of the suffix, if it has one.
+
+    Raises
+    ------
+    ValueError
+        Where it is read: it has more bytes than `decompressed_limit`.
+    """
+    codec = codec or CODECS.get(os.path.splitext(path)[1].lower(), "")
+    if not codec:
+        return open_input(path)
+    return pa.PythonFile(_DecompressedFile(path, codec), mode="r")
+
+
+class _DecompressedFile:
+    """A file object of the contents of a compressed file, up to `decompressed_limit`."""
+
+    def __init__(self, path: str, codec: str) -> None:
+        self._path, self._limit, self._place, self.closed = path, decompressed_limit(path), 0, False
+        self._stream = pa.CompressedInputStream(open_input(path), codec)
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        left = self._limit - self._place
+        count = left + 1 if count < 0 else min(count, left + 1)
+        found: bytes = self._stream.read(count)
+        self._place += len(found)
+        if self._place > self._limit:
+            raise ValueError(
+                f"{self._path!r} has {size(self._path):,} bytes and more than {self._limit:,} when "
+                f"it is decompressed; expected no more than {DECOMPRESSED_BYTES:,}, or "
+                f"{DECOMPRESSED_RATIO:,} times its bytes: decompress it first"
+            )
+        return found
+
+    def tell(self) -> int:
+        """Return the place in the contents."""
+        return self._place
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+    def close(self) -> None:
+        """Close the file."""
+        self.closed = True
+        self._stream.close()
 
 
 def read_bytes(path: str) -> bytes:

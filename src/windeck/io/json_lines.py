@@ -14,17 +14,16 @@ from windeck.io.formats import column_of, name_in_errors
 __all__ = ["SUFFIXES", "check_column", "is_json_lines", "read_column"]
 
 _KIND = "JSON lines"
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 def _with_codecs(*suffixes: str) -> tuple[str, ...]:
-    return tuple(f"{suffix}{codec}" for suffix in suffixes for codec in ("", *_CODECS))
+    return tuple(f"{suffix}{codec}" for suffix in suffixes for codec in ("", *filesystem.CODECS))
 
 
 #: Suffixes in order of preference: a folder of JSON lines may have a file of settings in JSON.
 SUFFIXES = (_with_codecs(".jsonl", ".ndjson"), _with_codecs(".json"))
-#: Bytes of text that are parsed at a time, at first; a line may not be longer.
-_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 24, 1 << 30
+#: Bytes of text that are parsed at a time, at first; and the bytes that a line may have.
+_BLOCK_BYTES, LINE_BYTES = 1 << 24, 1 << 28
 _INT32_LISTS = pa.list_(pa.int32())
 
 
@@ -33,11 +32,10 @@ def is_json_lines(path: str) -> bool:
     return any(path.lower().endswith(group) for group in SUFFIXES)
 
 
-def _open(path: str) -> Any:
-    """Open a file for sequential access, decompressed by its suffix."""
-    source = filesystem.open_input(path)
-    codec = next((name for end, name in _CODECS.items() if path.lower().endswith(end)), None)
-    return source if codec is None else pa.CompressedInputStream(source, codec)
+def _long_line(path: str) -> ValueError:
+    return ValueError(
+        f"{path!r} has a line of more than {LINE_BYTES:,} bytes; expected one JSON object a line"
+    )
 
 
 def check_column(path: str, column: str, *, is_text: bool) -> None:
@@ -46,24 +44,21 @@ def check_column(path: str, column: str, *, is_text: bool) -> None:
     Raises
     ------
     ValueError
-        If the first line is not a JSON object.
+        If the first line is not a JSON object, or has more than `LINE_BYTES`.
     KeyError
         If it has no such column; the message lists the columns.
     TypeError
         If it is not a string (`is_text`) or a list of integers, or null.
     """
-    chunks: list[bytes] = []
-    size = 0
-    with name_in_errors(path, _KIND), _open(path) as source:
-        while size < _MAX_BLOCK_BYTES and (more := source.read(1 << 16)):
-            size += len(more)
-            more = more if chunks else more.lstrip()
-            line, newline, _ = more.partition(b"\n")
-            if line:
-                chunks.append(line)
+    line = bytearray()
+    with name_in_errors(path, _KIND), filesystem.open_stream(path) as source:
+        while more := source.read(1 << 16):
+            text, newline, _ = (more if line else more.lstrip()).partition(b"\n")
+            line += text
             if newline:
                 break
-    line = b"".join(chunks)
+            if len(line) > LINE_BYTES:
+                raise _long_line(path)
     if not line:
         return  # no object: no documents
     try:
@@ -109,16 +104,19 @@ def read_column(path: str, column: str, *, is_text: bool) -> Any:
     with name_in_errors(path, _KIND):
         while True:
             try:
-                with _open(path) as source:
+                with filesystem.open_stream(path) as source:
                     if not source.read(1):
                         return pa.chunked_array([], kind)
-                with _open(path) as source:
-                    options = reader.ReadOptions(block_size=block)
+                with filesystem.open_stream(path) as source:
+                    # Threads read blocks ahead, which are many bytes if they are large.
+                    options = reader.ReadOptions(block == _BLOCK_BYTES, block)
                     found = column_of(reader.read_json(source, options, parsing), column)
                 break
             except pa.ArrowInvalid as error:
-                if "straddling" not in str(error) or block >= _MAX_BLOCK_BYTES:
+                if "straddling" not in str(error):
                     raise
+                if block >= LINE_BYTES:
+                    raise _long_line(path) from error
                 block *= 4
     if not is_text:
         try:
