@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -388,13 +389,17 @@ class _DecompressedFile:
     def __init__(self, path: str, codec: str) -> None:
         self._path, self._limit, self._place, self.closed = path, decompressed_limit(path), 0, False
         self._stream = pa.CompressedInputStream(open_input(path), codec)
+        # pyarrow reads ahead in another thread while the file is closed.
+        self._lock = threading.Lock()
 
     def read(self, count: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        left = self._limit - self._place
-        count = left + 1 if count < 0 else min(count, left + 1)
-        found: bytes = self._stream.read(count)
-        self._place += len(found)
+        left = self._limit + 1 - self._place
+        found = b""
+        with self._lock:
+            if left and not self.closed:
+                found = self._stream.read(left if count < 0 else min(count, left))
+            self._place += len(found)
         if self._place > self._limit:
             raise ValueError(
                 f"{self._path!r} has {size(self._path):,} bytes and more than {self._limit:,} when "
@@ -421,8 +426,9 @@ class _DecompressedFile:
 
     def close(self) -> None:
         """Close the file."""
-        self.closed = True
-        self._stream.close()
+        with self._lock:
+            self.closed = True
+            self._stream.close()
 
 
 def read_bytes(path: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ def _with_codecs(*suffixes: str) -> tuple[str, ...]:
 
 #: Suffixes in order of preference: a folder of JSON lines may have a file of settings in JSON.
 SUFFIXES = (_with_codecs(".jsonl", ".ndjson"), _with_codecs(".json"))
-#: Bytes of text that are parsed at a time, at first; and the bytes that a line may have.
+#: Bytes of text that a thread parses at a time; and the bytes that a line may have.
 _BLOCK_BYTES, LINE_BYTES = 1 << 24, 1 << 28
 _INT32_LISTS = pa.list_(pa.int32())
 
@@ -30,6 +31,24 @@ _INT32_LISTS = pa.list_(pa.int32())
 def is_json_lines(path: str) -> bool:
     """Return True for a name with a suffix of JSON lines."""
     return any(path.lower().endswith(group) for group in SUFFIXES)
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    """Yield the text of a file in blocks of whole lines, about four for parsing in parallel."""
+    line = bytearray()
+    with filesystem.open_stream(path) as source:
+        while more := source.read(4 * _BLOCK_BYTES):
+            end = more.rfind(b"\n") + 1
+            if end:
+                line += more[:end]
+                if not line.isspace():
+                    yield bytes(line)
+                line = bytearray()
+            line += more[end:]
+            if len(line) > LINE_BYTES:
+                raise _long_line(path)
+    if line and not line.isspace():
+        yield bytes(line)
 
 
 def _long_line(path: str) -> ValueError:
@@ -100,24 +119,20 @@ def read_column(path: str, column: str, *, is_text: bool) -> Any:
     parsing = reader.ParseOptions(
         explicit_schema=pa.schema([(column, kind)]), unexpected_field_behavior="ignore"
     )
-    block = _BLOCK_BYTES
+    chunks: list[Any] = []
     with name_in_errors(path, _KIND):
-        while True:
-            try:
-                with filesystem.open_stream(path) as source:
-                    if not source.read(1):
-                        return pa.chunked_array([], kind)
-                with filesystem.open_stream(path) as source:
-                    # Threads read blocks ahead, which are many bytes if they are large.
-                    options = reader.ReadOptions(block == _BLOCK_BYTES, block)
-                    found = column_of(reader.read_json(source, options, parsing), column)
-                break
-            except pa.ArrowInvalid as error:
-                if "straddling" not in str(error):
-                    raise
-                if block >= LINE_BYTES:
-                    raise _long_line(path) from error
-                block *= 4
+        for block in _blocks(path):
+            # In parallel, unless a line is longer than what a thread takes.
+            for size in (_BLOCK_BYTES, len(block)):
+                try:
+                    options = reader.ReadOptions(block_size=size)
+                    table = reader.read_json(pa.BufferReader(block), options, parsing)
+                    break
+                except pa.ArrowInvalid as error:
+                    if "straddling" not in str(error) or size == len(block):
+                        raise
+            chunks += column_of(table, column).chunks
+    found = pa.chunked_array(chunks, kind)
     if not is_text:
         try:
             return found.cast(_INT32_LISTS)
