@@ -80,6 +80,21 @@ class PartedFile(Protocol):
     def stored_bytes(self, name: str) -> list[int]:
         """Return the bytes of a column in each part, as stored."""
 
+    def first_bytes(self, name: str, rows: int) -> list[int]:
+        """Return about how many bytes are read for the first rows of a column of each part."""
+
+    @property
+    def cuts(self) -> list[int]:
+        """First rows in the file of pieces inside of row groups."""
+
+    def cut(
+        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
+    ) -> None:
+        """Cut large row groups into pieces, where that can be."""
+
+    def shared_bytes(self, names: Sequence[str]) -> int:
+        """Return the bytes that pieces of row groups read in addition."""
+
     def null_count(self, name: str) -> int | None:
         """Return the nulls of a column as the file's metadata counts them; None if unknown."""
 
@@ -424,6 +439,21 @@ class RangedIpcFile:
         if place.buffer < 0 or after.buffer < 0:
             return [body // max(len(self._schema), 1) for _, _, body in self._blocks]
         return [int(one.buffers[place.buffer : after.buffer, 1].sum()) for one in self._layouts]
+
+    def first_bytes(self, name: str, rows: int) -> list[int]:
+        return self.stored_bytes(name)
+
+    @property
+    def cuts(self) -> list[int]:
+        return []
+
+    def cut(
+        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
+    ) -> None:
+        """Leave record batches whole."""
+
+    def shared_bytes(self, names: Sequence[str]) -> int:
+        return 0
 
     def column_bytes(self, name: str) -> int:
         return sum(self.stored_bytes(name))

@@ -6,6 +6,7 @@ requests and turns errors into sentences.
 
 from __future__ import annotations
 
+import difflib
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,8 +97,14 @@ class Client(Protocol):
         """Delete an object."""
 
 
-def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
+def connect(scheme: str, url: str, options: Mapping[str, Any], *, is_first: bool = False) -> Client:
     """Return a client for the scheme of a URL.
+
+    Parameters
+    ----------
+    scheme, url, options
+    is_first
+        No server has answered yet: the client gives up after some seconds.
 
     Raises
     ------
@@ -110,10 +117,10 @@ def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
     if kind is None:
         return _fsspec_client(scheme, url, options)
     bucket = url.partition("://")[2].partition("/")[0]
-    return ArrowClient(_arrow_file_system(kind, bucket, options))
+    return ArrowClient(_arrow_file_system(kind, bucket, options, is_first))
 
 
-def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any]) -> Any:
+def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any], is_first: bool) -> Any:
     from pyarrow import fs
 
     if scheme == "s3":
@@ -121,11 +128,18 @@ def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any]) -> 
     if scheme == "gs":
         renamed = _renamed(options, {"anon": "anonymous", "project": "project_id"})
         # Requests are repeated here; the client's own limit is 15 minutes.
-        return fs.GcsFileSystem(**{"retry_time_limit": timedelta(seconds=10), **renamed})
+        limit = timedelta(seconds=1 if is_first else 10)
+        return fs.GcsFileSystem(**{"retry_time_limit": limit, **renamed})
     found = dict(options)
     _, at, host = bucket.rpartition("@")
     if at:
         found.setdefault("account_name", host.partition(".")[0])
+    if not found.get("account_name"):
+        raise ValueError(
+            "the URL does not name a storage account; expected "
+            "storage_options={'account_name': ...}, or a URL with the account behind the "
+            "container, as CONTAINER@ACCOUNT.dfs.core.windows.net"
+        )
     return fs.AzureFileSystem(**found)
 
 
@@ -304,11 +318,26 @@ def _fsspec_client(scheme: str, url: str, options: Mapping[str, Any]) -> FsspecC
     except ImportError as error:
         raise ImportError(f"{scheme}:// needs fsspec: pip install fsspec") from error
     found = dict(options)
-    if scheme in ("http", "https"):
-        found = options_of_web(found)
+    try:
+        fsspec.get_filesystem_class(scheme)
+        if scheme in ("http", "https"):
+            found = options_of_web(found)
+    except ValueError:
+        known = (*ARROW_SCHEMES, *fsspec.available_protocols())
+        near = difflib.get_close_matches(scheme, known, cutoff=0.5)
+        hint = f"did you mean {near[0]}://?" if near else "expected s3://, gs://, abfs://, https://"
+        raise ValueError(f"no file system has the scheme {scheme}://; {hint}") from None
+    except ImportError as error:
+        package = _PACKAGES.get(scheme)
+        cure = f"pip install {package}" if package else str(error)
+        raise ImportError(f"{scheme}:// needs a package that is not installed: {cure}") from None
     file_system, _ = fsspec.core.url_to_fs(url, **found)
     # Of HTTP, `options_of_web` compares each range; the length is compared by the caller.
     return FsspecClient(file_system, checks_ranges=scheme in ("http", "https"))
+
+
+#: Packages of schemes of fsspec.
+_PACKAGES = {"http": "aiohttp", "https": "aiohttp", "hf": "huggingface_hub"}
 
 
 class FsspecClient:

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -111,8 +112,12 @@ def _memory_hint(source: Any) -> str:
 
 
 def _expand(path: str) -> Iterator[str]:
-    if isinstance(path, RemotePath) and glob.has_magic(path):
+    if isinstance(path, RemotePath) and re.search(r"[*?]", path):
         kind = ""  # A request for a key with wildcards would fail on some servers.
+    elif isinstance(path, RemotePath) and "[" in path:
+        kind = ""
+        with suppress(OSError):  # of a server that knows no such names
+            kind = kind_of(path)
     elif isinstance(path, RemotePath):
         kind = kind_of(path)
     else:
