@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support import ipc_files
+
 BLOCK = bytes(1 << 26)
 #: Bytes of a file, decompressed.
 HUGE = 1 << 29
@@ -21,7 +23,7 @@ HUGE = 1 << 29
 MOST_KIB = 600_000
 
 CHILD = """
-    import resource, sys
+    import os, resource, sys
     import numpy, pyarrow.csv, pyarrow.json, pyarrow.parquet
     import windeck as wd
     from windeck import Documents, Table
@@ -167,3 +169,88 @@ def test_within_the_limit(tmp_path: Path) -> None:
     path.write_bytes(bz2.compress(b"load\n" + b"1\n" * 500_000))
     assert path.stat().st_size < 5000
     assert len(Table.read(path)) == 500_000
+
+
+def zeros(size: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as file:
+        for _ in range(size // len(BLOCK)):
+            file.write(BLOCK)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+TABLES = {
+    "numbers": pa.table({"x": pa.array(range(10), pa.int64())}),
+    "texts": pa.table({"x": pa.array(["a" * 20, "b"])}),
+    "codes": pa.table({"x": pa.array(["a" * 20, "b"]).dictionary_encode()}),
+    "tokens": pa.table({"tokens": pa.array([[1, 2, 3]], pa.list_(pa.int32()))}),
+}
+WINDOWS = "wd.Windows(Table.read(path, categories={names}, in_memory=False, memory_budget=1e9)"
+READERS = {
+    "in memory": "Table.read(path, categories={names})",
+    "streamed": f"{WINDOWS}, context_length=1).gather([0])",
+    "documents": "Documents(os.path.dirname(path))[0]",
+}
+
+
+@pytest.mark.parametrize("stated", [HUGE, 2**33, 2**62])
+@pytest.mark.parametrize(
+    ("kind", "reader"),
+    [
+        *((kind, reader) for kind in ("numbers", "texts", "codes") for reader in list(READERS)[:2]),
+        ("tokens", "documents"),
+    ],
+)
+def test_arrow_buffers(tmp_path: Path, kind: str, reader: str, stated: int) -> None:
+    """A compressed buffer that states, or has, more bytes than its batch can need."""
+    path = tmp_path / "a.part0.arrow"
+    in_dictionary = kind == "codes"
+    content = zeros(min(stated, HUGE))
+    path.write_bytes(
+        ipc_files.with_buffer(TABLES[kind], stated, content, in_dictionary=in_dictionary)
+    )
+    assert path.stat().st_size < 100_000
+    names = "['x']" if kind in ("texts", "codes") else "()"
+    message, grown = read_in_child(READERS[reader].format(names=names), path)
+    assert "ValueError" in message
+    assert "a.part0.arrow" in message
+    assert "compressed buffer states" in message
+    assert grown < 150_000
+
+
+def test_constant_columns_compress_well(tmp_path: Path) -> None:
+    """Values that a file has for its rows are no bomb, however small the file is."""
+    from pyarrow import feather
+
+    from windeck import Table
+
+    rows = 20_000_000
+    path = tmp_path / "a.arrow"
+    feather.write_feather(pa.table({"x": np.zeros(rows)}), path, compression="zstd", chunksize=rows)
+    assert path.stat().st_size < 100_000
+    assert len(Table.read(path)) == rows
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_parquet_values(tmp_path: Path, reader: str) -> None:
+    """A column chunk that states more bytes than its values can need."""
+    from pyarrow import parquet
+
+    path = tmp_path / "a.part0.parquet"
+    value = "a" * (HUGE // 2)
+    parquet.write_table(
+        pa.table({"x": [value, "b"], "load": [1.0, 2.0]}),
+        path,
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    del value
+    assert path.stat().st_size < 100_000
+    code = READERS[reader].format(names="['x']")
+    if reader == "documents":
+        code = "Documents(os.path.dirname(path), column='x', tokenizer=lambda one: [[1]])[0]"
+    message, grown = read_in_child(code, path)
+    assert "ValueError" in message
+    assert "column 'x' states" in message
+    assert grown < 150_000

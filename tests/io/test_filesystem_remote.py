@@ -504,7 +504,7 @@ class TestOtherFileSystems:
             resolve("s3://b/a", cache_bytes=100)
         with pytest.raises(ValueError, match="`cache_dir` must be the path of a local folder"):
             resolve("s3://b/a", cache_dir="s3://b/cache")
-        with pytest.raises(ValueError, match="Protocol not known: nosuchscheme"):
+        with pytest.raises(ValueError, match="no file system has the scheme nosuchscheme"):
             resolve("nosuchscheme://a/b")
         with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
             resolve("s3://b/a", storage_options={"nonsense": 1, "region": "us-east-1"})

@@ -94,12 +94,15 @@ def mixed(contents: Sequence[bytes]) -> bytes:
     return bytes(found[:footer]) + added + bytes(tail)
 
 
-def blocks(content: bytes) -> tuple[int, int]:
-    """Return the place of the first block of the record batches in a footer, and their number."""
+def blocks(content: bytes | bytearray, field: int = 3) -> tuple[int, int]:
+    """Return the place of the first block in a field of a footer, and their number.
+
+    Field 2 are the dictionaries, field 3 the record batches.
+    """
     length = int.from_bytes(content[-10:-6], "little")
     footer = len(content) - 10 - length
     root = footer + struct.unpack_from("<I", content, footer)[0]
-    vector = _table(content, root, 3)
+    vector = _table(content, root, field)
     return vector + 4, struct.unpack_from("<I", content, vector)[0]
 
 
@@ -119,3 +122,41 @@ def of_arrow_0_17(table: Any, rows: int) -> bytes:
         entry = _entry(content, _table(content, message, 2), 3)
         content[entry : entry + 2] = b"\0\0"
     return bytes(content)
+
+
+def with_buffer(table: Any, size: int, content: bytes, *, in_dictionary: bool = False) -> bytes:
+    """Return a compressed file of one batch, whose last buffer is other compressed bytes.
+
+    The buffer is moved to the end of the body, and the body to the end of the file.
+
+    Parameters
+    ----------
+    table
+    size
+        Bytes that the buffer states to have when it is decompressed.
+    content
+        Its compressed bytes.
+    in_dictionary
+        Change the last buffer of the dictionary.
+    """
+    written = write(table, pa.ipc.IpcWriteOptions(compression="zstd"))
+    first, _ = blocks(written, 2 if in_dictionary else 3)
+    start, metadata, body = struct.unpack_from("<qi4xq", written, first)
+    message = bytearray(written[start : start + metadata + body])
+    root = 8 + struct.unpack_from("<I", message, 8)[0]
+    batch = _table(message, root, 2)
+    if in_dictionary:
+        batch = _table(message, batch, 1)
+    vector = _table(message, batch, 2)
+    (count,) = struct.unpack_from("<I", message, vector)
+    place = vector + 4 + 16 * (count - 1)
+    packed = struct.pack("<q", size) + content
+    struct.pack_into("<qq", message, place, body, len(packed))
+    message += packed + bytes(-len(packed) % 8)
+    length = root + struct.unpack_from("<H", message, _entry(message, root, 3))[0]
+    struct.pack_into("<q", message, length, len(message) - metadata)
+    footer_bytes = int.from_bytes(written[-10:-6], "little")
+    footer = len(written) - 10 - footer_bytes
+    tail = bytearray(written[footer:])
+    struct.pack_into("<qi4xq", tail, first - footer, footer, metadata, len(message) - metadata)
+    return written[:footer] + bytes(message) + bytes(tail)

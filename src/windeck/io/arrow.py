@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windeck.io import filesystem
 from windeck.io.filesystem import MappedFile
-from windeck.io.footers import ipc_layout
+from windeck.io.footers import check_contents, ipc_layout
 from windeck.io.formats import (
     column_indices,
     column_of,
@@ -82,6 +82,8 @@ def read_column(
     with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
         schema = open_reader(source, stream=stream).schema
         check_schema(schema)
+        with filesystem.map_file(path) as mapped:
+            _check_contents(mapped.buffer, stream=stream)
         fields = [schema.get_field_index(column)]
         source.seek(0)
         return column_of(open_reader(source, fields, stream=stream).read_all(), column)
@@ -99,10 +101,17 @@ def map_column(
     with name_in_errors(path, _KIND):
         reader = open_reader(pa.BufferReader(file.buffer), stream=stream)
         check_schema(reader.schema)
+        _check_contents(file.buffer, stream=stream)
         if _is_decoded(file.buffer, column, stream=stream):
             return None
         # A reader of all columns makes views; a reader of some would copy.
         return column_of(reader.read_all(), column)
+
+
+def _check_contents(contents: Any, *, stream: bool) -> None:
+    """Raise pyarrow.ArrowInvalid for compressed buffers that state too many bytes."""
+    count = None if stream else open_reader(pa.BufferReader(contents)).num_record_batches
+    check_contents(contents, count)
 
 
 def _is_decoded(mapped: Any, column: str, *, stream: bool) -> bool:
@@ -164,6 +173,8 @@ class IpcFile:
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         with name_in_errors(self.path, self.kind), filesystem.map_file(self.path) as mapped:
+            if self.decoded:
+                _check_contents(mapped.buffer, stream=self._stream)
             parts, skipped = overlapping_parts(self._rows, start, stop)
             read = self._select(mapped.buffer, names, parts)
             for batch in slice_rows(read, start - skipped, stop - skipped):

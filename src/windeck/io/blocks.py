@@ -23,8 +23,10 @@ from windeck.io import filesystem
 from windeck.io.arrow import open_reader
 from windeck.io.clients import Version
 from windeck.io.footers import (
+    DICTIONARIES,
     BatchLayout,
     batch_layout,
+    check_lengths,
     flat_leaves,
     has_native_order,
     ipc_blocks,
@@ -389,6 +391,8 @@ class RangedIpcFile:
             footer = source.read_at(length, size - 10 - length)
             state.update(footer)
             self._blocks = ipc_blocks(footer, size)
+            self._dictionaries = ipc_blocks(footer, size, DICTIONARIES)
+            self._checked: set[int] = set()  # Batches whose compressed buffers were checked.
             layouts = []
             for start, metadata, _ in self._blocks:
                 message = source.read_at(metadata, start)
@@ -493,6 +497,7 @@ class RangedIpcFile:
             last, whole = -1, None
             for part, low, high in self._pieces(start, stop):
                 if batches is not None and part != last:
+                    self._check_lengths(part)
                     last, whole = part, batches.get_batch(part)
                 arrays = self._read(source, part, direct, low, high)
                 if whole is not None:
@@ -500,6 +505,21 @@ class RangedIpcFile:
                     validate(piece)
                     arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
                 yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
+
+    def _check_lengths(self, part: int) -> None:
+        """Check what compressed buffers of a batch and of dictionaries state, once for each."""
+        if part in self._checked or not self._layouts[part].compressed:
+            return
+        with filesystem.RangeReader(self.path) as file:
+            blocks = [(self._blocks[part], self._layouts[part])]
+            if not self._checked:
+                messages = file.read_many([(start, size) for start, size, _ in self._dictionaries])
+                blocks += list(zip(self._dictionaries, map(batch_layout, messages), strict=True))
+            for (start, metadata, _), layout in blocks:
+                places = layout.buffers[layout.buffers[:, 1] >= 8, 0].tolist()
+                heads = [(start + metadata + place, 8) for place in places]
+                check_lengths(layout, file.read_many(heads))
+        self._checked.add(part)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield (part, low, high) of rows [start, stop), no more than `RANGE_ROWS` at a time."""

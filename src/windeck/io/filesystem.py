@@ -354,7 +354,7 @@ def open_input(
 
 #: Codecs by the suffixes of text files.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-#: A compressed file may hold so many bytes, or so many times its own: gzip reaches 1,032 times.
+#: A compressed file may hold so many bytes, or so many times its own.
 DECOMPRESSED_BYTES, DECOMPRESSED_RATIO = 1 << 27, 1100
 
 
@@ -380,6 +380,8 @@ def open_stream(path: str, codec: str = "") -> Any:
     codec = codec or CODECS.get(os.path.splitext(path)[1].lower(), "")
     if not codec:
         return open_input(path)
+    if codec in ("gzip", "lz4"):  # They reach 1,032 and 255 times their bytes.
+        return pa.CompressedInputStream(open_input(path), codec)
     return pa.PythonFile(_DecompressedFile(path, codec), mode="r")
 
 
