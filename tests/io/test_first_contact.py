@@ -11,12 +11,11 @@ import pytest
 from pyarrow import BufferOutputStream, parquet
 
 import windeck as wd
-from support.object_servers import Bucket, Website, free_port, retry_quickly
+from support.object_servers import Bucket, Website, retry_quickly
+from support.store_servers import free_port
 from windeck.io import remote
 from windeck.io.clients import connect
 from windeck.io.data_files import resolve
-
-__all__ = ["Bucket", "Website"]
 
 
 def table_bytes(value: float) -> bytes:

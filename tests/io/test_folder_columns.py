@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -103,7 +103,7 @@ def test_ids(tmp_path: Path, sites: str, kind: str) -> None:
 def test_values_and_categories(tmp_path: Path, kind: str) -> None:
     root = corpus(tmp_path / "data", kind, ["b", "a"])
     corpus(tmp_path / "numbers", kind, ["7", "-5"], key="level")
-    table = wd.Table.read(root, columns=["load", "site"])
+    table: Any = wd.Table.read(root, columns=["load", "site"])
     names = table.column("site").categories
     assert [names[code] for code in table["site"].tolist()] == ["a"] * ROWS + ["b"] * ROWS
     levels = wd.Table.read(tmp_path / "numbers", columns=["level", "load"])
@@ -158,7 +158,8 @@ def test_a_file_and_its_folder_that_disagree(tmp_path: Path, conflict: str) -> N
         tmp_path / "data" / "site=a" / "a.parquet", pa.table({"load": [1.0, 2.0], "site": column})
     )
     options: dict[str, Any] = {"columns": ["load"], "id_columns": ["site"]}
-    for way in ({}, {"in_memory": False}):
+    ways: list[dict[str, Any]] = [{}, {"in_memory": False}]
+    for way in ways:
         with pytest.raises(ValueError, match=message):
             wd.Table.read(tmp_path / "data", **options, **way)
     with pytest.raises(ValueError, match=message):
@@ -181,7 +182,7 @@ def test_values_of_which_folders_differ_must_agree(tmp_path: Path) -> None:
 def test_an_unknown_column_names_those_of_folders(tmp_path: Path, way: str) -> None:
     root = corpus(tmp_path / "data", "parquet", ["a"])
     options: dict[str, Any] = {"id_columns": "place"}
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "read": lambda: wd.Table.read(root, **options),
         "estimate": lambda: wd.Table.estimate(root, **options),
         "stream": lambda: wd.Table.read(root, in_memory=False, **options),
@@ -213,7 +214,9 @@ def test_large_row_groups_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "level=3" / "a.parquet"
     path.parent.mkdir()
     parquet.write_table(pa.table({"x": values}), path, row_group_size=rows, use_dictionary=False)
-    table = wd.Table.read(tmp_path, columns=["x", "level"], in_memory=False, group_bytes=1 << 20)
+    table: Any = wd.Table.read(
+        tmp_path, columns=["x", "level"], in_memory=False, group_bytes=1 << 20
+    )
     windows = wd.Windows(table, context_length=3, target_columns=["x"], past_covariates=["level"])
     batch = windows.gather(np.array([0, 1_234_567]))
     assert batch["past_target"][1, :, 0].tolist() == values[1_234_567:1_234_570].tolist()

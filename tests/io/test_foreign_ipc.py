@@ -245,12 +245,13 @@ def test_a_dictionary_that_grows_or_is_replaced(tmp_path: Path) -> None:
             for batch in batches:
                 file.write_batch(batch)
         expected = [text for batch in batches for text in batch["kind"].to_pylist()]
-        for way in ({}, {"in_memory": False}):
+        ways: list[dict[str, Any]] = [{}, {"in_memory": False}]
+        for way in ways:
             if stream and way:
                 with pytest.raises(ValueError, match="stream, which has no footer"):
                     wd.Table.read(path, **way)
                 continue
-            table = wd.Table.read(path, **way)
+            table: Any = wd.Table.read(path, **way)
             codes = _codes(table)
             names = table.column("kind").categories
             assert [names[code] for code in codes] == expected
@@ -260,7 +261,8 @@ def _codes(table: Any) -> list[int]:
     windows = wd.Windows(table, context_length=1, target_columns=["x"], past_covariates=["kind"])
     batch = windows.gather(np.arange(len(windows)))
     (key,) = [key for key in batch if key.startswith("past_cat") or key == "past_covariates"]
-    return np.asarray(batch[key])[:, 0, 0].astype(int).tolist()
+    found: list[int] = np.asarray(batch[key])[:, 0, 0].astype(int).tolist()
+    return found
 
 
 @pytest.mark.parametrize("damage", ["footer", "blocks", "length", "rows", "tail"])
@@ -280,6 +282,8 @@ def test_damage_is_an_error_or_the_right_rows(tmp_path: Path, damage: str) -> No
         struct.pack_into("<q", content, place, 2**40 if damage == "blocks" else 8)
     path = in_file(bytes(content), tmp_path / "a.arrow")
     names = ["i64", "f64"]
-    for way in ({}, {"in_memory": False}, {"in_memory": False, "memory_budget": 1e9}):
+    ways: list[dict[str, Any]] = [{}, {"in_memory": False}]
+    ways.append({"in_memory": False, "memory_budget": 1e9})
+    for way in ways:
         with pytest.raises(ValueError, match=r"a\.arrow"):
             rows_of(wd.Table.read(path, columns=names, **way), names)

@@ -43,7 +43,9 @@ def swapped(table: Any) -> Any:
     return pa.table(columns, names=table.column_names)
 
 
-def big_endian(table: Any, options: Any = None, *, rows: int | None = None, stream: bool = False):
+def big_endian(
+    table: Any, options: Any = None, *, rows: int | None = None, stream: bool = False
+) -> bytes:
     """Return a file of the other byte order: swapped values, and schemas that say so."""
     content = bytearray(write(swapped(table), options, rows=rows, stream=stream))
     start = 0 if stream else 8
@@ -60,12 +62,14 @@ def big_endian(table: Any, options: Any = None, *, rows: int | None = None, stre
 
 def _entry(content: bytes | bytearray, table: int, field: int) -> int:
     """Return the place of the vtable's entry of a field."""
-    return table - struct.unpack_from("<i", content, table)[0] + 4 + 2 * field
+    found: int = table - struct.unpack_from("<i", content, table)[0] + 4 + 2 * field
+    return found
 
 
 def _table(content: bytes | bytearray, table: int, field: int) -> int:
     place = table + struct.unpack_from("<H", content, _entry(content, table, field))[0]
-    return place + struct.unpack_from("<I", content, place)[0]
+    found: int = place + struct.unpack_from("<I", content, place)[0]
+    return found
 
 
 def _mark(content: bytearray, schema: int) -> None:

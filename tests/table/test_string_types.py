@@ -11,7 +11,7 @@ import pytest
 
 import windeck as wd
 
-WORDS = ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+WORDS: list[str | None] = [*"aaabbbccc"]
 VALUES = (pa.string(), pa.large_string(), pa.string_view())
 KINDS: dict[str, Any] = {str(kind): kind for kind in VALUES}
 KINDS |= {
@@ -25,7 +25,7 @@ def column_of(kind: Any, words: list[str | None], null_entry: bool = False) -> A
     """Return words in a type; a null among them is one of the entries of a dictionary."""
     if not pa.types.is_dictionary(kind):
         return pa.array(words, kind)
-    entries: list[str | None] = sorted({word for word in words if word is not None})
+    entries: list[str | None] = [*sorted({word for word in words if word is not None})]
     entries += [None] if null_entry else []
     codes = [entries.index(word) if word in entries else None for word in words]
     return pa.DictionaryArray.from_arrays(
@@ -40,7 +40,7 @@ def write(path: Path, table: pa.Table) -> Path:
 
 
 def table_of(kind: Any) -> pa.Table:
-    columns = {"k": column_of(kind, list(WORDS)), "x": np.arange(9.0), "time": list(range(3)) * 3}
+    columns = {"k": column_of(kind, WORDS), "x": np.arange(9.0), "time": list(range(3)) * 3}
     return pa.table(columns)
 
 
@@ -80,9 +80,9 @@ def test_categories(kind: str, null_entry: bool, tmp_path: Path) -> None:
     data = pa.table({"k": column_of(KINDS[kind], words, null_entry), "x": np.arange(4.0)})
     path = write(tmp_path / "a.arrow", data)
     options: dict[str, Any] = {"columns": ["k", "x"]}
-    named = {"categories": {"k": ["a", "b"]}}
+    named: dict[str, Any] = {"categories": {"k": ["a", "b"]}}
     wd.prepare(path, tmp_path / "prepared", **options)
-    some = {"categories": ["k"]}
+    some: dict[str, Any] = {"categories": ["k"]}
     for table in (
         wd.Table.read(path, **options, **some),
         wd.Table.read(path, **options, **named),
@@ -90,12 +90,12 @@ def test_categories(kind: str, null_entry: bool, tmp_path: Path) -> None:
         wd.Table.from_arrow(data, **options, **named),
         wd.Table.read(tmp_path / "prepared", **options, **some),
     ):
-        column = table.column("k")
+        column: Any = table.column("k")
         found = [column.categories[code] for code in column.values.tolist()]
         seen = column.observed().tolist()
         assert [w if ok else None for w, ok in zip(found, seen, strict=True)] == words
     for way in (some, named):
-        streamed = wd.Table.read(path, in_memory=False, memory_budget=1e9, **options, **way)
+        streamed: Any = wd.Table.read(path, in_memory=False, memory_budget=1e9, **options, **way)
         names = (*streamed.column("k").categories, None)
         codes = streamed.reader.column("k", slice(0, 4)).values.tolist()
         assert [names[code] for code in codes] == words
@@ -113,7 +113,8 @@ def test_one_row_a_series(kind: str, tmp_path: Path) -> None:
 def test_runs_are_named(tmp_path: Path) -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 4], pa.int32()), pa.array(["a", "b"]))
     path = write(tmp_path / "a.arrow", pa.table({"k": runs, "x": np.arange(4.0)}))
-    for way in ({}, {"in_memory": False}):
+    ways: list[dict[str, Any]] = [{}, {"in_memory": False}]
+    for way in ways:
         with pytest.raises(TypeError, match=r"'k' of .* is run_end_encoded.*expected strings"):
             wd.Table.read(path, id_columns="k", **way)
     with pytest.raises(TypeError, match=r"'k' of .* is run_end_encoded.*expected strings"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -348,7 +347,7 @@ def _decompress(path: str, entry: _IndexEntry) -> Any:
             f"decompressed, as its {INDEX} states; expected no more than {limit:,}: decompress it "
             "first"
         )
-    content = memoryview(mmap.mmap(-1, max(entry.raw_bytes, 1)))[: entry.raw_bytes]
+    content = np.empty(entry.raw_bytes, np.uint8).data
     with name_in_errors(path, "zstd"), filesystem.open_stream(path, "zstd") as source:
         size = 0
         while count := source.readinto(content[size : size + _CHUNK_BYTES]):

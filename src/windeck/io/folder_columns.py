@@ -139,7 +139,7 @@ def add_columns(
         yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-@dataclass(frozen=True)
+@dataclass
 class FolderColumns:
     """A file with columns that its folders name; see `DataFile` and `PartedFile`.
 
@@ -157,14 +157,9 @@ class FolderColumns:
     constants: Mapping[str, Any]
     checks: Mapping[str, str | None]
 
-    @property
-    def path(self) -> str:
-        path: str = self.file.path  # It may be a URL that knows its file system.
-        return path
-
-    @property
-    def kind(self) -> str:
-        return str(self.file.kind)
+    def __post_init__(self) -> None:
+        self.path: str = self.file.path  # It may be a URL that knows its file system.
+        self.kind: str = self.file.kind
 
     @property
     def schema(self) -> Any:
@@ -222,10 +217,12 @@ class FolderColumns:
         found: list[int] = self.file.cuts
         return found
 
-    def cut(self, names: Sequence[str], others: Sequence[str], *sizes: int) -> None:
+    def cut(
+        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
+    ) -> None:
         """Cut row groups by the columns of the file."""
         if own := self.own(names):
-            self.file.cut(own, self.own(others), *sizes)
+            self.file.cut(own, self.own(others), row_bytes, group_bytes)
 
     def shared_bytes(self, names: Sequence[str]) -> int:
         """Return the bytes of the file that pieces read in addition."""

@@ -97,7 +97,8 @@ def has_native_order(data: Any, entry: int = _FOOTER_SCHEMA) -> bool:
     entry
         Number of the field that is the schema.
     """
-    place = _field(data, *struct.unpack_from("<I", data, 0), entry)
+    (root,) = struct.unpack_from("<I", data, 0)
+    place = _field(data, root, entry)
     schema = place + struct.unpack_from("<I", data, place)[0]
     order = _field(data, schema, 0)
     is_little = not (order and struct.unpack_from("<h", data, order)[0])
@@ -282,8 +283,8 @@ def _are_compressed(contents: Any, blocks: Sequence[tuple[int, int, int]]) -> Bo
         width = np.dtype(kind).itemsize
         if ((places < 0) | (places > len(data) - width)).any():
             raise pa.ArrowInvalid("the metadata of a record batch is damaged")
-        found = data[places[:, None] + np.arange(width)].view(kind)[:, 0]
-        return found.astype(np.int64)
+        found: Int64s = data[places[:, None] + np.arange(width)].view(kind)[:, 0].astype(np.int64)
+        return found
 
     def field(table: Int64s, entry: int) -> Int64s:
         """Return the places of a field of tables, 0 where it is absent."""
@@ -303,7 +304,8 @@ def _are_compressed(contents: Any, blocks: Sequence[tuple[int, int, int]]) -> Bo
     batch = np.where(is_dictionary, follow(np.where(is_dictionary, field(batch, 1), 0)), batch)
     version = field(message, 0)
     is_old = (version == 0) | (load(version, "<i2") <= _V4)
-    return (field(batch, 3) > 0) | (is_old & (field(message, 4) > 0))
+    found: Bools = (field(batch, 3) > 0) | (is_old & (field(message, 4) > 0))
+    return found
 
 
 def _footer_of(contents: Any) -> Any:
