@@ -178,7 +178,7 @@ def test_values_of_which_folders_differ_must_agree(tmp_path: Path) -> None:
     assert wd.Table.read(tmp_path / "step=1")["step"].tolist() == [1, 9]
 
 
-@pytest.mark.parametrize("way", ["read", "estimate", "stream", "prepare"])
+@pytest.mark.parametrize("way", ["read", "estimate", "stream", "prepare", "jagged"])
 def test_an_unknown_column_names_those_of_folders(tmp_path: Path, way: str) -> None:
     root = corpus(tmp_path / "data", "parquet", ["a"])
     options: dict[str, Any] = {"id_columns": "place"}
@@ -187,6 +187,7 @@ def test_an_unknown_column_names_those_of_folders(tmp_path: Path, way: str) -> N
         "estimate": lambda: wd.Table.estimate(root, **options),
         "stream": lambda: wd.Table.read(root, in_memory=False, **options),
         "prepare": lambda: wd.prepare(root, tmp_path / "prepared", **options),
+        "jagged": lambda: wd.JaggedTable.read(root, columns=["place"]),
     }
     with pytest.raises(KeyError, match="whose folders name 'site', has no column 'place'"):
         calls[way]()

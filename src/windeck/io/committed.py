@@ -18,7 +18,14 @@ from urllib.parse import unquote
 from windeck.io import filesystem
 from windeck.io.remote import RemotePath
 
-__all__ = ["checked_name", "committed_files", "folder_values", "json_object", "list_beside"]
+__all__ = [
+    "checked_name",
+    "committed_files",
+    "folder_values",
+    "folders_hint",
+    "json_object",
+    "list_beside",
+]
 
 #: Bytes of a file of metadata that is read.
 _METADATA_BYTES = 1 << 26
@@ -113,7 +120,7 @@ def _committed(
         folder, name = _split(path)
         if name in ("state.json", "dataset_dict.json"):
             marks.setdefault(folder, set()).add(name)
-        elif _ICEBERG.fullmatch(path):
+        elif name.endswith(".metadata.json") and _ICEBERG.fullmatch(path):
             marks.setdefault(_split(folder[:-1])[0], set()).add("metadata/")
     for folder, names in marks.items():
         if any(path.startswith(folder) for path in wanted):
@@ -339,3 +346,9 @@ def folder_values(path: str) -> dict[str, str | None]:
         if equals and name:
             found[unquote(name)] = None if value == _NULL else unquote(value)
     return found
+
+
+def folders_hint(where: str) -> str:
+    """Return the columns that folders of a quoted path name, for messages."""
+    named = folder_values(where.strip("'\""))
+    return f", whose folders name {', '.join(map(repr, named))}," if named else ""

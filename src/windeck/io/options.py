@@ -15,7 +15,7 @@ import pyarrow as pa
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_bytes
 from windeck.io import conversion
-from windeck.io.committed import folder_values
+from windeck.io.committed import folders_hint
 from windeck.io.conversion import CategoryNames
 from windeck.io.csv_options import CsvOptions
 
@@ -76,7 +76,7 @@ class ReadOptions:
         known = Counter(schema.names)
         for name in (*self.index_columns, *names, *self.categories):
             if name not in known:
-                raise unknown_column(name, known, f"{where}{_folders_hint(where)}")
+                raise unknown_column(name, known, f"{where}{folders_hint(where)}")
             if known[name] > 1:
                 raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
         if self.columns is None and "" in names:
@@ -114,12 +114,6 @@ class ReadOptions:
             f"column {name!r} of {where} is a string column without a category; pass "
             f"categories=[{name!r}] to read it as codes, or leave it out of columns="
         )
-
-
-def _folders_hint(where: str) -> str:
-    """Return the columns that folders of a quoted path name, for messages."""
-    named = folder_values(where.strip("'\""))
-    return f", whose folders name {', '.join(map(repr, named))}," if named else ""
 
 
 def pandas_index(schema: Any) -> frozenset[str]:

@@ -14,6 +14,7 @@ from windeck._util.validation import check_number
 from windeck.columns.columns import read_only
 from windeck.columns.dtypes import Array
 from windeck.io import conversion
+from windeck.io.committed import folders_hint
 from windeck.io.conversion import ColumnBuilder
 from windeck.io.folder_columns import with_folder_columns
 from windeck.io.formats import DataFile, column_indices, open_files
@@ -73,7 +74,7 @@ class JaggedOptions:
         named = (*(self.lists or ()), *(self.columns or ()), *self.weights, *weighing, *self.fill)
         for name in named:
             if name not in every:
-                raise unknown_column(name, every, where)
+                raise unknown_column(name, every, f"{where}{folders_hint(where)}")
         kinds = {name: schema.field(schema.get_all_field_indices(name)[0]).type for name in every}
         lists, columns = self.lists, self.columns
         if lists is None:
