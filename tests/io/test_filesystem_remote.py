@@ -128,7 +128,9 @@ class TestListing:
 
     def test_walk_and_list_as_on_disk(self, store: Store, tmp_path: Path) -> None:
         folder, local = store.path("d"), str(tmp_path / "d")
-        assert sorted(filesystem.walk(folder)) == sorted(filesystem.walk(local))
+        assert [*map(sorted, filesystem.list_below(folder))] == [
+            *map(sorted, filesystem.list_below(local))
+        ]
         assert sorted(filesystem.list_directory(folder)) == sorted(filesystem.list_directory(local))
         matching = list_matching(folder, "part*.parquet")
         assert sorted(names(tuple(matching), folder)) == ["part10.parquet", "part2.parquet"]
@@ -502,7 +504,7 @@ class TestOtherFileSystems:
             resolve("s3://b/a", cache_bytes=100)
         with pytest.raises(ValueError, match="`cache_dir` must be the path of a local folder"):
             resolve("s3://b/a", cache_dir="s3://b/cache")
-        with pytest.raises(ValueError, match="Protocol not known: nosuchscheme"):
+        with pytest.raises(ValueError, match="no file system has the scheme nosuchscheme"):
             resolve("nosuchscheme://a/b")
         with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
             resolve("s3://b/a", storage_options={"nonsense": 1, "region": "us-east-1"})

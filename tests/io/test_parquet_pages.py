@@ -35,6 +35,7 @@ def every_type(rows: int = ROWS, seed: int = 0) -> pa.Table:
             "flag": pa.array(random.random(rows) < 0.5, mask=some),
             "text": pa.array(words, mask=some),
             "large": pa.array(words, pa.large_string()),
+            "view": pa.array(words, pa.string_view(), mask=some),
             "code": pa.array(words).dictionary_encode(),
             "day": pa.array([dt.date(2024, 1, 1)] * rows),
             "time": pa.array(times.astype("M8[us]"), mask=some),
@@ -61,6 +62,20 @@ WRITERS: dict[str, dict[str, Any]] = {
         "column_encoding": {"i64": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY"},
     },
     "bare": {"use_dictionary": ["text"], "store_schema": False, "coerce_timestamps": "us"},
+    "old": {
+        "version": "1.0",
+        "use_dictionary": ["text", "view"],
+        "use_deprecated_int96_timestamps": True,
+        "compression": "gzip",
+        "store_schema": False,
+    },
+    "split": {
+        "use_dictionary": False,
+        "compression": "brotli",
+        "store_decimal_as_integer": True,
+        "column_encoding": {"f64": "BYTE_STREAM_SPLIT", "u32": "BYTE_STREAM_SPLIT"},
+    },
+    "lz4": {"compression": "lz4", "use_dictionary": ["view"], "data_page_version": "2.0"},
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from windeck.documents import mds, megatron
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
+from windeck.io.committed import checked_name, committed_files, json_object
 from windeck.io.data_files import natural
 from windeck.io.json_lines import SUFFIXES as JSON_SUFFIXES
 
@@ -254,8 +254,8 @@ def discover(
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
     unnumbered: set[int] = set()
-    for name, folder in _datasets(home, format):
-        walked = _files_below(home, folder)
+    for name, folder in _datasets(home, format, is_selected):
+        walked = _files_below(home, folder, is_selected)
         data = _shards_among(home, walked, format)
         chosen = [path for path in data if is_selected(path)]
         if not data and files is None:
@@ -285,31 +285,14 @@ def discover(
     return ShardList(home, tuple(names), dataset, part, paths, ignored, frozenset(unnumbered))
 
 
-def _files_below(home: str, folder: str) -> list[str]:
-    """Return the files of a dataset, relative to the root.
-
-    Of a folder that `save_to_disk` of Hugging Face datasets has written these are the files that it
-    lists: others are caches, and leftovers of another number of files.
-    """
+def _files_below(home: str, folder: str, is_selected: Callable[[str], bool]) -> list[str]:
+    """Return the files of a dataset, relative to the root, that are data by the metadata there."""
     prefix = f"{folder}/" if folder else ""
-    state = _read_json(filesystem.join(home, f"{prefix}state.json")).get("_data_files")
-    if isinstance(state, list) and all(isinstance(one, dict) for one in state):
-        names = [_checked_name(one.get("filename"), f"{home}/{prefix}state.json") for one in state]
-        for name in names:
-            if not filesystem.is_file(filesystem.join(home, f"{prefix}{name}")):
-                raise FileNotFoundError(
-                    f"'{home}/{prefix}state.json' lists {name!r}, which does not exist"
-                )
-        return [f"{prefix}{name}" for name in names]
-    walked = filesystem.walk(filesystem.join(home, folder) if folder else home)
-    return [f"{prefix}{path}" for path in walked if folder or not path.startswith("meta/")]
-
-
-def _checked_name(name: object, where: str) -> str:
-    """Return a name that a file states; raise a ValueError if it leads to another folder."""
-    if not isinstance(name, str) or name in ("", ".", "..") or os.path.basename(name) != name:
-        raise ValueError(f"{where!r} has the name {name!r}, expected that of a file in its folder")
-    return name
+    root = filesystem.join(home, folder) if folder else home
+    files, hidden = filesystem.list_below(root)
+    selected = [path for path in files if is_selected(f"{prefix}{path}")]
+    found = committed_files(root, files, hidden, selected)
+    return [f"{prefix}{path}" for path in found if folder or not path.startswith("meta/")]
 
 
 def _shards_among(home: str, paths: Sequence[str], format: Format | None) -> list[str]:
@@ -358,34 +341,27 @@ def _hint_at_format(paths: Sequence[str], format: Format | None) -> str:
     return ""
 
 
-def _read_json(path: str) -> dict[str, Any]:
-    """Return the object in a JSON file; an empty one if there is no such file."""
-    if not filesystem.is_file(path):
-        return {}
-    try:
-        found = json.loads(filesystem.read_bytes(path))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _plain_datasets(home: str, format: Format | None) -> list[tuple[str, str]]:
+def _plain_datasets(
+    home: str, format: Format | None, is_selected: Callable[[str], bool]
+) -> list[tuple[str, str]]:
     """Return the datasets of a folder without ``dataset=NAME``; none if it has no shard.
 
     The splits of a `DatasetDict` that Hugging Face datasets saved, or one dataset.
     """
     if os.path.basename(home).startswith(PREFIX):
         return []
-    splits = _read_json(filesystem.join(home, "dataset_dict.json")).get("splits")
+    splits = json_object(filesystem.join(home, "dataset_dict.json")).get("splits")
     if isinstance(splits, list):
-        names = [_checked_name(name, f"{home}/dataset_dict.json") for name in splits]
+        names = [checked_name(name, f"{home}/dataset_dict.json") for name in splits]
         return [(name, name) for name in names]
-    shards = _shards_among(home, _files_below(home, ""), format)
+    shards = _shards_among(home, _files_below(home, "", is_selected), format)
     nested = any(part.startswith(PREFIX) for path in shards for part in path.split("/"))
     return [(PLAIN, "")] if shards and not nested else []
 
 
-def _datasets(home: str, format: Format | None) -> list[tuple[str, str]]:
+def _datasets(
+    home: str, format: Format | None, is_selected: Callable[[str], bool]
+) -> list[tuple[str, str]]:
     """Return the names and folders of the datasets below a folder, in natural order of names."""
     if not filesystem.exists(home):
         raise FileNotFoundError(f"the folder {home!r} does not exist")
@@ -399,7 +375,7 @@ def _datasets(home: str, format: Format | None) -> list[tuple[str, str]]:
     if f"{PREFIX}" in found:
         raise ValueError(f"'{home}/{PREFIX}' has no name; expected {PREFIX}NAME")
     if not found:
-        if plain := _plain_datasets(home, format):
+        if plain := _plain_datasets(home, format, is_selected):
             return plain
         # The path of a dataset is a common mistake: suggest its parent.
         hint = ""

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from windeck._core import TokenShard
 from windeck._util.text import unknown_column
@@ -339,25 +338,27 @@ class _Encoding(NamedTuple):
 def _decompress(path: str, entry: _IndexEntry) -> Any:
     """Return the contents of a compressed shard, of exactly the size in the index.
 
-    Not more is decompressed, however many bytes the file would give.
+    They are in memory once. Not more is decompressed, however many bytes the file would give.
     """
-    with (
-        name_in_errors(path, "zstd"),
-        filesystem.open_input(path) as file,
-        pa.CompressedInputStream(file, "zstd") as source,
-    ):
-        chunks, size = [], 0
-        # In pieces: the size is that of the index, and the file may have fewer bytes.
-        while chunk := source.read(min(_CHUNK_BYTES, entry.raw_bytes + 1 - size)):
-            chunks.append(chunk)
-            size += len(chunk)
-    if size != entry.raw_bytes:
-        more = "more than " if size > entry.raw_bytes else ""
+    limit = filesystem.decompressed_limit(path)
+    if entry.raw_bytes > limit:
         raise ValueError(
-            f"{path!r} has {more}{min(size, entry.raw_bytes):,} bytes when it is decompressed, "
+            f"{path!r} has {filesystem.size(path):,} bytes and {entry.raw_bytes:,} when it is "
+            f"decompressed, as its {INDEX} states; expected no more than {limit:,}: decompress it "
+            "first"
+        )
+    content = np.empty(entry.raw_bytes, np.uint8).data
+    with name_in_errors(path, "zstd"), filesystem.open_stream(path, "zstd") as source:
+        size = 0
+        while count := source.readinto(content[size : size + _CHUNK_BYTES]):
+            size += count
+        more = source.read(1)
+    if size != entry.raw_bytes or more:
+        raise ValueError(
+            f"{path!r} has {'more than ' if more else ''}{size:,} bytes when it is decompressed, "
             f"expected {entry.raw_bytes:,} from its {INDEX}"
         )
-    return b"".join(chunks)
+    return content
 
 
 class _Shard:

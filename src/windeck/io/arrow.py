@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windeck.io import filesystem
 from windeck.io.filesystem import MappedFile
-from windeck.io.footers import ipc_layout
+from windeck.io.footers import check_contents, ipc_layout
 from windeck.io.formats import (
     column_indices,
     column_of,
@@ -25,10 +25,27 @@ _KIND = "Arrow IPC"
 
 
 def open_reader(source: Any, fields: Sequence[int] = (), *, stream: bool = False) -> Any:
-    """Open a reader of all fields without a copy, or of some fields with a copy of each batch."""
-    options = pa.ipc.IpcReadOptions(included_fields=list(fields))
+    """Open a reader of all fields without a copy, or of some fields with a copy of each batch.
+
+    All fields are read of a file with unions or run-end encoded columns. In metadata of version 4
+    these have one buffer more, which pyarrow takes for that of another field when it skips them.
+    """
     opener = pa.ipc.open_stream if stream else pa.ipc.open_file
-    return opener(source, options=options)
+    if fields:
+        place = source.tell()
+        kinds = opener(source).schema.types
+        source.seek(place)
+        fields = () if any(map(_has_version, kinds)) else fields
+    return opener(source, options=pa.ipc.IpcReadOptions(included_fields=list(fields)))
+
+
+def _has_version(kind: Any) -> bool:
+    """Return True for a type whose buffers depend on the version of the metadata."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_version(kind.storage_type)
+    children = (kind.field(number).type for number in range(kind.num_fields))
+    own = pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind)
+    return own or any(map(_has_version, children))
 
 
 def count_batches(path: str) -> int:
@@ -65,6 +82,8 @@ def read_column(
     with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
         schema = open_reader(source, stream=stream).schema
         check_schema(schema)
+        with filesystem.map_file(path) as mapped:
+            _check_contents(mapped.buffer, stream=stream)
         fields = [schema.get_field_index(column)]
         source.seek(0)
         return column_of(open_reader(source, fields, stream=stream).read_all(), column)
@@ -78,18 +97,28 @@ def map_column(
     *,
     stream: bool = False,
 ) -> Any | None:
-    """Return one column as views of a mapped file, None if it is compressed; see `read_column`."""
+    """Return one column as views of a mapped file, None if it is decoded; see `read_column`."""
     with name_in_errors(path, _KIND):
         reader = open_reader(pa.BufferReader(file.buffer), stream=stream)
         check_schema(reader.schema)
-        if _decompresses(file.buffer, column, stream=stream):
+        _check_contents(file.buffer, stream=stream)
+        if _is_decoded(file.buffer, column, stream=stream):
             return None
         # A reader of all columns makes views; a reader of some would copy.
         return column_of(reader.read_all(), column)
 
 
-def _decompresses(mapped: Any, column: str, *, stream: bool) -> bool:
-    """Return True if the first batch has values outside of the file, as decompression makes."""
+def _check_contents(contents: Any, *, stream: bool) -> None:
+    """Raise pyarrow.ArrowInvalid for compressed buffers that state too many bytes."""
+    count = None if stream else open_reader(pa.BufferReader(contents)).num_record_batches
+    check_contents(contents, count)
+
+
+def _is_decoded(mapped: Any, column: str, *, stream: bool) -> bool:
+    """Return True if the first batch has values outside of the file.
+
+    As decompression makes, and the change of another byte order.
+    """
     reader = open_reader(pa.BufferReader(mapped), stream=stream)
     if stream:
         batch = next(iter(reader), None)
@@ -114,7 +143,7 @@ class IpcFile:
             self._schema = reader.schema
             _ = self._schema.names  # decodes them: they may not be UTF-8
             listed = None if stream else reader.num_record_batches
-            self._rows, self.compressed = ipc_layout(mapped.buffer, listed)
+            self._rows, self.decoded = ipc_layout(mapped.buffer, listed)
 
     @property
     def schema(self) -> Any:
@@ -135,28 +164,30 @@ class IpcFile:
         return self
 
     def column_groups(self, names: Sequence[str]) -> list[list[str]]:
-        return [list(names)] if self.compressed else split_columns(names, self.num_rows)
+        return [list(names)] if self.decoded else split_columns(names, self.num_rows)
 
     @property
     def overhead_bytes(self) -> int:
-        # A compressed batch is copied as a whole, and its columns decompressed as a whole.
-        return 2 * filesystem.size(self.path) // max(len(self._rows), 1) if self.compressed else 0
+        # A decoded batch is copied as a whole, and its columns are decoded as a whole.
+        return 2 * filesystem.size(self.path) // max(len(self._rows), 1) if self.decoded else 0
 
     def batches(self, names: Sequence[str], start: int, stop: int) -> Iterator[Any]:
         with name_in_errors(self.path, self.kind), filesystem.map_file(self.path) as mapped:
+            if self.decoded:
+                _check_contents(mapped.buffer, stream=self._stream)
             parts, skipped = overlapping_parts(self._rows, start, stop)
             read = self._select(mapped.buffer, names, parts)
             for batch in slice_rows(read, start - skipped, stop - skipped):
                 yield batch
-                if self.compressed:
+                if self.decoded:
                     mapped.release()
                 else:
                     _release(mapped, batch)
 
     def _select(self, pages: Any, names: Sequence[str], parts: Sequence[int]) -> Iterator[Any]:
-        """Yield batches of some columns: views of the pages if they are not compressed."""
+        """Yield batches of some columns: views of the pages if they are not decoded."""
         fields = column_indices(self._schema, names, self.path)
-        some = self.compressed and len(fields) < len(self._schema.names)
+        some = self.decoded and len(fields) < len(self._schema.names)
         reader = open_reader(pa.BufferReader(pages), fields if some else (), stream=self._stream)
         for batch in self._read(reader, parts):
             yield batch.select(list(names) if some else fields)
@@ -170,11 +201,11 @@ class IpcFile:
 
     @property
     def is_mappable(self) -> bool:
-        """True if values need no copy: one record batch with rows, or none, not compressed."""
-        return not self.compressed and sum(rows > 0 for rows in self._rows) <= 1
+        """True if values need no copy: one record batch with rows, or none, not decoded."""
+        return not self.decoded and sum(rows > 0 for rows in self._rows) <= 1
 
     def mapped(self, names: Sequence[str]) -> list[Any]:
-        """Return all batches of an uncompressed file as views, which keep it mapped.
+        """Return all batches of a file that `is_mappable` as views, which keep it mapped.
 
         The mapping is private and writable: a write through a tensor neither changes the file nor
         crashes the process.

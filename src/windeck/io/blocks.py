@@ -22,7 +22,15 @@ from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.arrow import open_reader
 from windeck.io.clients import Version
-from windeck.io.footers import BatchLayout, batch_layout, flat_leaves, ipc_blocks
+from windeck.io.footers import (
+    DICTIONARIES,
+    BatchLayout,
+    batch_layout,
+    check_lengths,
+    flat_leaves,
+    has_native_order,
+    ipc_blocks,
+)
 from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, validate
 from windeck.io.parquet import ParquetFile
 from windeck.io.parquet_pages import Pages, cut_rows, find_pages, read_pages, side_by_side
@@ -73,6 +81,21 @@ class PartedFile(Protocol):
 
     def stored_bytes(self, name: str) -> list[int]:
         """Return the bytes of a column in each part, as stored."""
+
+    def first_bytes(self, name: str, rows: int) -> list[int]:
+        """Return about how many bytes are read for the first rows of a column of each part."""
+
+    @property
+    def cuts(self) -> list[int]:
+        """First rows in the file of pieces inside of row groups."""
+
+    def cut(
+        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
+    ) -> None:
+        """Cut large row groups into pieces, where that can be."""
+
+    def shared_bytes(self, names: Sequence[str]) -> int:
+        """Return the bytes that pieces of row groups read in addition."""
 
     def null_count(self, name: str) -> int | None:
         """Return the nulls of a column as the file's metadata counts them; None if unknown."""
@@ -352,8 +375,8 @@ class RangedParquetFile(ParquetFile):
 class RangedIpcFile:
     """An Arrow IPC file, of which only the bytes of the columns and rows in use are read.
 
-    Columns of fixed width of batches that are not compressed are read by rows; of the others whole
-    batches.
+    Columns of fixed width are read by rows; of the others whole batches. Batches that are
+    compressed, or of another byte order, are read by pyarrow as a whole.
     """
 
     kind = "Arrow IPC"
@@ -369,6 +392,8 @@ class RangedIpcFile:
             footer = source.read_at(length, size - 10 - length)
             state.update(footer)
             self._blocks = ipc_blocks(footer, size)
+            self._dictionaries = ipc_blocks(footer, size, DICTIONARIES)
+            self._checked: set[int] = set()  # Batches whose compressed buffers were checked.
             layouts = []
             for start, metadata, _ in self._blocks:
                 message = source.read_at(metadata, start)
@@ -376,7 +401,8 @@ class RangedIpcFile:
                 layouts.append(batch_layout(message))
         self._digest = state.hexdigest()
         self._rows = [layout.rows for layout in layouts]
-        self._compressed = any(layout.compressed for layout in layouts)
+        compressed = any(layout.compressed for layout in layouts)
+        self._decoded = compressed or not has_native_order(footer)
         self._places = _places(self._schema)
         for number, layout in enumerate(layouts):
             self._check(number, layout)
@@ -419,6 +445,21 @@ class RangedIpcFile:
             return [body // max(len(self._schema), 1) for _, _, body in self._blocks]
         return [int(one.buffers[place.buffer : after.buffer, 1].sum()) for one in self._layouts]
 
+    def first_bytes(self, name: str, rows: int) -> list[int]:
+        return self.stored_bytes(name)
+
+    @property
+    def cuts(self) -> list[int]:
+        return []
+
+    def cut(
+        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
+    ) -> None:
+        """Leave record batches whole."""
+
+    def shared_bytes(self, names: Sequence[str]) -> int:
+        return 0
+
     def column_bytes(self, name: str) -> int:
         return sum(self.stored_bytes(name))
 
@@ -431,7 +472,7 @@ class RangedIpcFile:
 
     def splits(self, names: Sequence[str]) -> bool:
         """Return True if any rows of a part can be read without the others."""
-        return not self._compressed and all(
+        return not self._decoded and all(
             self._places[index].direct for index in column_indices(self._schema, names, self.path)
         )
 
@@ -444,7 +485,7 @@ class RangedIpcFile:
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         fields = column_indices(self._schema, names, self.path)
-        direct = [] if self._compressed else [i for i in fields if self._places[i].direct]
+        direct = [] if self._decoded else [i for i in fields if self._places[i].direct]
         others = [index for index in fields if index not in direct]
         schema = pa.schema([self._schema.field(index) for index in fields])
         # Some rows of an object are not a reason to load it into a cache.
@@ -457,6 +498,7 @@ class RangedIpcFile:
             last, whole = -1, None
             for part, low, high in self._pieces(start, stop):
                 if batches is not None and part != last:
+                    self._check_lengths(part)
                     last, whole = part, batches.get_batch(part)
                 arrays = self._read(source, part, direct, low, high)
                 if whole is not None:
@@ -464,6 +506,21 @@ class RangedIpcFile:
                     validate(piece)
                     arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
                 yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
+
+    def _check_lengths(self, part: int) -> None:
+        """Check what compressed buffers of a batch and of dictionaries state, once for each."""
+        if part in self._checked or not self._layouts[part].compressed:
+            return
+        with filesystem.RangeReader(self.path) as file:
+            blocks = [(self._blocks[part], self._layouts[part])]
+            if not self._checked:
+                messages = file.read_many([(start, size) for start, size, _ in self._dictionaries])
+                blocks += list(zip(self._dictionaries, map(batch_layout, messages), strict=True))
+            for (start, metadata, _), layout in blocks:
+                places = layout.buffers[layout.buffers[:, 1] >= 8, 0].tolist()
+                heads = [(start + metadata + place, 8) for place in places]
+                check_lengths(layout, file.read_many(heads))
+        self._checked.add(part)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield (part, low, high) of rows [start, stop), no more than `RANGE_ROWS` at a time."""

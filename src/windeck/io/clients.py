@@ -6,6 +6,7 @@ requests and turns errors into sentences.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from windeck.io.local_files import write_pieces
+from windeck.io.web import WrongAnswer, options_of_web
 
 __all__ = [
     "ARROW_SCHEMES",
@@ -95,12 +97,14 @@ class Client(Protocol):
         """Delete an object."""
 
 
-class WrongAnswer(Exception):
-    """An answer of a server that is not what was asked for."""
-
-
-def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
+def connect(scheme: str, url: str, options: Mapping[str, Any], *, is_first: bool = False) -> Client:
     """Return a client for the scheme of a URL.
+
+    Parameters
+    ----------
+    scheme, url, options
+    is_first
+        No server has answered yet: the client gives up after some seconds.
 
     Raises
     ------
@@ -113,10 +117,10 @@ def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
     if kind is None:
         return _fsspec_client(scheme, url, options)
     bucket = url.partition("://")[2].partition("/")[0]
-    return ArrowClient(_arrow_file_system(kind, bucket, options))
+    return ArrowClient(_arrow_file_system(kind, bucket, options, is_first))
 
 
-def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any]) -> Any:
+def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any], is_first: bool) -> Any:
     from pyarrow import fs
 
     if scheme == "s3":
@@ -124,11 +128,18 @@ def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any]) -> 
     if scheme == "gs":
         renamed = _renamed(options, {"anon": "anonymous", "project": "project_id"})
         # Requests are repeated here; the client's own limit is 15 minutes.
-        return fs.GcsFileSystem(**{"retry_time_limit": timedelta(seconds=10), **renamed})
+        limit = timedelta(seconds=1 if is_first else 10)
+        return fs.GcsFileSystem(**{"retry_time_limit": limit, **renamed})
     found = dict(options)
     _, at, host = bucket.rpartition("@")
     if at:
         found.setdefault("account_name", host.partition(".")[0])
+    if not found.get("account_name"):
+        raise ValueError(
+            "the URL does not name a storage account; expected "
+            "storage_options={'account_name': ...}, or a URL with the account behind the "
+            "container, as CONTAINER@ACCOUNT.dfs.core.windows.net"
+        )
     return fs.AzureFileSystem(**found)
 
 
@@ -304,43 +315,26 @@ def _fsspec_client(scheme: str, url: str, options: Mapping[str, Any]) -> FsspecC
     except ImportError as error:
         raise ImportError(f"{scheme}:// needs fsspec: pip install fsspec") from error
     found = dict(options)
-    if scheme in ("http", "https"):
-        found = _http_options(found)
+    try:
+        fsspec.get_filesystem_class(scheme)
+        if scheme in ("http", "https"):
+            found = options_of_web(found)
+    except ValueError:
+        known = (*ARROW_SCHEMES, *fsspec.available_protocols())
+        near = difflib.get_close_matches(scheme, known, cutoff=0.5)
+        hint = f"did you mean {near[0]}://?" if near else "expected s3://, gs://, abfs://, https://"
+        raise ValueError(f"no file system has the scheme {scheme}://; {hint}") from None
+    except ImportError as error:
+        package = _PACKAGES.get(scheme)
+        cure = f"pip install {package}" if package else str(error)
+        raise ImportError(f"{scheme}:// needs a package that is not installed: {cure}") from None
     file_system, _ = fsspec.core.url_to_fs(url, **found)
-    # Of HTTP, `_check_http_answer` compares each range; the length is compared by the caller.
+    # Of HTTP, `options_of_web` compares each range; the length is compared by the caller.
     return FsspecClient(file_system, checks_ranges=scheme in ("http", "https"))
 
 
-def _http_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of fsspec's HTTP file system with timeouts and a check of each answer."""
-    import aiohttp
-
-    trace = aiohttp.TraceConfig()
-    trace.on_request_end.append(_check_http_answer)
-    given = options.get("client_kwargs") or {}
-    client = {
-        "timeout": aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30),
-        "trust_env": True,
-        **given,
-        # A server may not compress: ranges are those of the object as it is.
-        "headers": {**(given.get("headers") or {}), "Accept-Encoding": "identity"},
-        "trace_configs": [*given.get("trace_configs", ()), trace],
-    }
-    return {**options, "client_kwargs": client, "skip_instance_cache": True}
-
-
-async def _check_http_answer(session: Any, context: Any, parameters: Any) -> None:
-    """Raise an error for an answer with another range than the one that was asked for."""
-    asked, answer = parameters.headers.get("Range"), parameters.response
-    if asked is None or answer.status >= 300:
-        return
-    found = answer.headers.get("Content-Range", "")
-    if answer.status != 206 or found.partition("/")[0] != asked.replace("=", " "):
-        answer.close()
-        raise WrongAnswer(
-            f"the server answered {found or 'the whole object'!r} with status {answer.status}, "
-            f"expected {asked!r}"
-        )
+#: Packages of schemes of fsspec.
+_PACKAGES = {"http": "aiohttp", "https": "aiohttp", "hf": "huggingface_hub"}
 
 
 class FsspecClient:
@@ -457,14 +451,23 @@ def client_of(instance: Any) -> Client:
     if isinstance(instance, FileSystem):
         handler = getattr(instance, "handler", None)
         if handler is not None and hasattr(handler, "fs"):
-            return FsspecClient(handler.fs)
+            return _client_of_fsspec(handler.fs)
         return ArrowClient(instance)
     if hasattr(instance, "cat_file") and hasattr(instance, "_strip_protocol"):
-        return FsspecClient(instance)
+        return _client_of_fsspec(instance)
     raise TypeError(
         f"`filesystem` must be a file system of pyarrow.fs or fsspec, got a "
         f"{type(instance).__name__}"
     )
+
+
+def _client_of_fsspec(instance: Any) -> FsspecClient:
+    """Return a client; one of HTTP makes the requests of a copy, as those for URLs are made."""
+    kind = type(instance)
+    if (kind.__module__, kind.__name__) != ("fsspec.implementations.http", "HTTPFileSystem"):
+        return FsspecClient(instance)
+    options = options_of_web(instance.storage_options)
+    return FsspecClient(kind(*instance.storage_args, **options), checks_ranges=True)
 
 
 def _below(name: str, folder: str) -> str:

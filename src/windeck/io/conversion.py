@@ -225,8 +225,33 @@ class CategoryEncoder:
         return tuple(self.codes)
 
 
+def kind_without_views(kind: Any) -> Any:
+    """Return the type of `without_views` of an array."""
+    if pat.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, kind_without_views(kind.value_type), kind.ordered)
+    plain = pat.is_string(kind) or pat.is_large_string(kind)
+    return pa.large_string() if is_string(kind) and not plain else kind
+
+
+def without_views(array: Any) -> Any:
+    """Return an array or a chunked array whose strings are no views, also in a dictionary.
+
+    pyarrow has no functions to take or to cast these in a dictionary.
+    """
+    kind = kind_without_views(array.type)
+    if kind == array.type:
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array(map(without_views, array.chunks), kind)
+    if not pat.is_dictionary(kind):
+        return array.cast(kind)
+    texts = array.dictionary.cast(kind.value_type)
+    return pa.DictionaryArray.from_arrays(array.indices, texts, ordered=kind.ordered)
+
+
 def to_dictionary(array: Any) -> Any:
     """Return strings as a dictionary whose entries are not null."""
+    array = without_views(array)
     if not pat.is_dictionary(array.type):
         if not (pat.is_string(array.type) or pat.is_large_string(array.type)):
             array = array.cast(pa.large_string())

@@ -6,12 +6,23 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from windeck.io.cache import checked_cache
-from windeck.io.filesystem import PathLike, entries_of, join, kind_of, locate, remote_path
+from windeck.io.committed import committed_files, list_beside
+from windeck.io.filesystem import (
+    PathLike,
+    entries_of,
+    join,
+    kind_of,
+    list_below,
+    locate,
+    remote_path,
+    split_hidden,
+)
 from windeck.io.remote import RemotePath
 
 Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -39,7 +50,9 @@ def resolve(
         A file; a glob (``*``, ``?``, ``[``; ``**`` matches any number of directories); a
         directory; or a list of these, whose order is kept. Of a directory and its subdirectories
         every file with a known suffix is taken, except names that begin with a dot or an
-        underscore. Any of these may be a URL, such as ``s3://bucket/folder``.
+        underscore. A wildcard matches no directory whose name begins so. Files that the metadata
+        beside them do not count as data are left out, see `committed_files`. Any of these may be
+        a URL, such as ``s3://bucket/folder``.
     filesystem : file system of pyarrow.fs or fsspec, optional
         The file system of all paths.
     storage_options : mapping, optional
@@ -57,6 +70,8 @@ def resolve(
         `source` is neither a path nor an iterable of paths.
     PermissionError, ConnectionError
         A file system refuses access, or does not answer.
+    ValueError
+        A directory is a table of a format whose metadata are not read, such as Iceberg.
 
     Examples
     --------
@@ -97,8 +112,12 @@ def _memory_hint(source: Any) -> str:
 
 
 def _expand(path: str) -> Iterator[str]:
-    if isinstance(path, RemotePath) and glob.has_magic(path):
+    if isinstance(path, RemotePath) and re.search(r"[*?]", path):
         kind = ""  # A request for a key with wildcards would fail on some servers.
+    elif isinstance(path, RemotePath) and "[" in path:
+        kind = ""
+        with suppress(OSError):  # of a server that knows no such names
+            kind = kind_of(path)
     elif isinstance(path, RemotePath):
         kind = kind_of(path)
     else:
@@ -117,27 +136,52 @@ def _one(path: str, kind: str) -> Iterator[str]:
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    if isinstance(pattern, RemotePath):
-        found = list(_matching_remote(pattern))
+    """Yield the files that match a glob and are data by the metadata in their folders."""
+    folder, wanted = _fixed_folder(pattern)
+    if isinstance(folder, RemotePath):
+        listed = entries_of(folder, recursive=len(wanted) > 1)
+        names = [name for name, is_folder in listed if not is_folder]
+        found = {name: join(folder, name) for name in names if _matches(name.split("/"), wanted)}
+        files, hidden = split_hidden(name + "/" * is_folder for name, is_folder in listed)
     else:
-        found = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-    if not found:
-        raise FileNotFoundError(f"no file matches {pattern!r}")
-    yield from sorted(found, key=natural)
+        start = len(pattern) - len("/".join(wanted))
+        matched = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        found = {path[start:]: path for path in matched}
+        files, hidden = list_beside(folder, found)
+    named = [part for part in wanted if part.startswith(("_", "."))]
+    written = [name for name in found if _is_in_hidden_folder(name, named)]
+    chosen = sorted(found.keys() - set(written), key=lambda name: natural(found[name]))
+    kept = committed_files(folder, [*dict.fromkeys([*chosen, *files])], hidden, set(chosen))
+    chosen = [name for name in chosen if name in set(kept)]
+    if not chosen:
+        hint = ""
+        if written:
+            hint = (
+                f" beside {written[0]!r}: a wildcard matches no folder whose name begins with an "
+                "underscore, in which files are written; expected the name of the folder"
+            )
+        raise FileNotFoundError(f"no file matches {pattern!r}{hint}")
+    yield from (found[name] for name in chosen)
 
 
-def _matching_remote(pattern: RemotePath) -> Iterator[str]:
-    """Yield the files that match a glob, by one listing of the folder before its wildcards."""
-    scheme, separator, rest = pattern.rpartition("://")
+def _fixed_folder(pattern: str) -> tuple[str, list[str]]:
+    """Return the folder before the wildcards of a glob, and the names behind it."""
+    is_remote = isinstance(pattern, RemotePath)
+    scheme, separator, rest = pattern.rpartition("://") if is_remote else ("", "", pattern)
     parts = rest.split("/")
     fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
     if separator and not fixed:
         raise ValueError(f"{str(pattern)!r} has a wildcard in its host or bucket; expected a name")
-    folder = RemotePath(scheme + separator + "/".join(parts[:fixed]), pattern.mount)
-    wanted = parts[fixed:]
-    for name, is_folder in entries_of(folder, recursive=len(wanted) > 1):
-        if not is_folder and _matches(name.split("/"), wanted):
-            yield folder.join_name(name)
+    folder = scheme + separator + "/".join(parts[:fixed])
+    if isinstance(pattern, RemotePath):
+        return RemotePath(folder, pattern.mount), parts[fixed:]
+    return folder or ("/" if fixed else "."), parts[fixed:]
+
+
+def _is_in_hidden_folder(name: str, named: list[str]) -> bool:
+    """Return True if a folder in a path begins with an underscore, and a glob does not name it."""
+    folders = [part for part in name.split("/")[:-1] if part.startswith("_")]
+    return not all(any(fnmatchcase(part, one) for one in named) for part in folders)
 
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
@@ -154,12 +198,12 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
 
 
 def _in_folder(folder: str) -> Iterator[str]:
-    if isinstance(folder, RemotePath):
-        names = [name for name, _ in entries_of(folder, recursive=True)]
-        found = [join(folder, name) for name in names if _is_data(PurePosixPath(name))]
-    else:
-        below = (path for path in Path(folder).rglob("*") if _is_data(path.relative_to(folder)))
-        found = [str(path) for path in below if os.path.isfile(path)]
+    files, hidden = list_below(folder, follow_links=False)
+    data = {path for path in files if path.lower().endswith(SUFFIXES)}
+    kept = committed_files(folder, files, hidden, data)
+    found = [_below(folder, path) for path in kept if path in data]
+    if not isinstance(folder, RemotePath):
+        found = [path for path in found if os.path.isfile(path)]
     if not found:
         raise FileNotFoundError(
             f"directory {folder!r} has no data file; expected names that end in "
@@ -168,9 +212,8 @@ def _in_folder(folder: str) -> Iterator[str]:
     yield from sorted(found, key=natural)
 
 
-def _is_data(path: PurePath) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in path.parts)
-    return not hidden and path.name.lower().endswith(SUFFIXES)
+def _below(folder: str, path: str) -> str:
+    return join(folder, path) if isinstance(folder, RemotePath) else str(Path(folder) / path)
 
 
 def natural(path: str) -> tuple[str | int, ...]:

@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -187,10 +188,17 @@ def list_directory(path: str) -> list[tuple[str, bool]]:
         return [(entry.name, entry.is_dir()) for entry in entries]
 
 
-def walk(folder: str) -> Iterator[str]:
-    """Yield the files below a directory, relative to it, with forward slashes.
+def list_below(folder: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
+    """Return the files below a directory, and names that begin with a dot or an underscore.
 
-    Links are followed. Names that begin with a dot or an underscore are left out.
+    Both are relative to it, with forward slashes. A hidden directory ends in a slash, and nothing
+    below it is listed.
+
+    Parameters
+    ----------
+    folder
+    follow_links
+        List what is below links to directories, too.
 
     Raises
     ------
@@ -198,24 +206,56 @@ def walk(folder: str) -> Iterator[str]:
         A directory cannot be read.
     """
     if (remote := remote_path(folder)) is not None:
-        names = (name for name, _ in entries_of(remote, recursive=True))
-        return (name for name in names if not re.search(r"(^|/)[._]", name))
-    return _walk(folder, "", ())
+        return split_hidden(name for name, _ in entries_of(remote, recursive=True))
+    files: list[str] = []
+    hidden: list[str] = []
+    _walk(folder, "", (), follow_links, files, hidden)
+    return files, hidden
 
 
-def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def split_hidden(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the files of a listing, and what is hidden in it, as `list_below`.
+
+    Directories end in a slash, and are left out unless they are hidden.
+
+    Examples
+    --------
+    >>> split_hidden(["site=a/", "site=a/x.csv", "_log/1.json", "_log/2.json"])
+    (['site=a/x.csv'], ['_log/'])
+    """
+    files: list[str] = []
+    hidden: dict[str, None] = {}
+    for name in names:
+        found = re.search(r"(?:^|/)[._][^/]*/?", name)
+        if found is not None:
+            hidden[name[: found.end()]] = None
+        elif not name.endswith("/"):
+            files.append(name)
+    return files, list(hidden)
+
+
+def _walk(
+    folder: str,
+    prefix: str,
+    above: tuple[tuple[int, int], ...],
+    follow_links: bool,
+    files: list[str],
+    hidden: list[str],
+) -> None:
     status = os.stat(folder)
     here = (status.st_dev, status.st_ino)
     if here in above:
         return  # A link to a directory above, whose files are listed already.
     with os.scandir(folder) as entries:
         for entry in entries:
+            is_folder = entry.is_dir()
+            name = f"{prefix}{entry.name}{'/' * is_folder}"
             if entry.name.startswith((".", "_")):
-                continue
-            if entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{entry.name}/", (*above, here))
-            else:
-                yield f"{prefix}{entry.name}"
+                hidden.append(name)
+            elif not is_folder:
+                files.append(name)
+            elif follow_links or not entry.is_symlink():
+                _walk(entry.path, name, (*above, here), follow_links, files, hidden)
 
 
 def size(path: str) -> int:
@@ -311,12 +351,85 @@ def open_input(
     return pa.PythonFile(file, mode="r")
 
 
-def open_stream(path: str) -> Any:
-    """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed by its suffix."""
-    if remote_path(path) is not None:
-        codec = {".gz": "gzip", ".bz2": "bz2"}.get(os.path.splitext(path)[1].lower())
-        return pa.input_stream(open_input(path), compression=codec)
-    return pa.input_stream(path)
+#: Codecs by the suffixes of text files.
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+#: A compressed file may hold so many bytes, or so many times its own.
+DECOMPRESSED_BYTES, DECOMPRESSED_RATIO = 1 << 27, 1100
+
+
+def decompressed_limit(path: str) -> int:
+    """Return the bytes that the contents of a compressed file may have."""
+    return max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * size(path))
+
+
+def open_stream(path: str, codec: str = "") -> Any:
+    """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed.
+
+    Parameters
+    ----------
+    path
+    codec
+        The codec; by default that of the suffix, if it has one.
+
+    Raises
+    ------
+    ValueError
+        Where it is read: it has more bytes than `decompressed_limit`.
+    """
+    codec = codec or CODECS.get(os.path.splitext(path)[1].lower(), "")
+    if not codec:
+        return open_input(path)
+    if codec in ("gzip", "lz4"):  # They reach 1,032 and 255 times their bytes.
+        return pa.CompressedInputStream(open_input(path), codec)
+    return pa.PythonFile(_DecompressedFile(path, codec), mode="r")
+
+
+class _DecompressedFile:
+    """A file object of the contents of a compressed file, up to `decompressed_limit`."""
+
+    def __init__(self, path: str, codec: str) -> None:
+        self._path, self._limit, self._place, self.closed = path, decompressed_limit(path), 0, False
+        self._stream = pa.CompressedInputStream(open_input(path), codec)
+        # pyarrow reads ahead in another thread while the file is closed.
+        self._lock = threading.Lock()
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        left = self._limit + 1 - self._place
+        found = b""
+        with self._lock:
+            if left and not self.closed:
+                found = self._stream.read(left if count < 0 else min(count, left))
+            self._place += len(found)
+        if self._place > self._limit:
+            raise ValueError(
+                f"{self._path!r} has {size(self._path):,} bytes and more than {self._limit:,} when "
+                f"it is decompressed; expected no more than {DECOMPRESSED_BYTES:,}, or "
+                f"{DECOMPRESSED_RATIO:,} times its bytes: decompress it first"
+            )
+        return found
+
+    def tell(self) -> int:
+        """Return the place in the contents."""
+        return self._place
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self.closed = True
+            self._stream.close()
 
 
 def read_bytes(path: str) -> bytes:

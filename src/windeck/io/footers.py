@@ -8,35 +8,45 @@ C++ exceptions through), so Parquet footers are decoded here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from windeck.columns.dtypes import Int64s
-from windeck.io.filesystem import RangeReader
+from windeck.columns.dtypes import Bools, Int64s
+from windeck.io.filesystem import DECOMPRESSED_BYTES, DECOMPRESSED_RATIO, RangeReader
 
 __all__ = [
+    "DICTIONARIES",
     "BatchLayout",
     "ColumnChunk",
     "ParquetFooter",
     "batch_layout",
+    "check_chunks",
+    "check_contents",
+    "check_lengths",
     "ipc_blocks",
     "ipc_layout",
     "flat_leaves",
+    "has_native_order",
     "page_header",
     "page_index",
     "parquet_footer",
 ]
 
 _T = TypeVar("_T")
+#: Numbers of the fields of a footer that list dictionaries and record batches.
+DICTIONARIES, _RECORD_BATCHES = 2, 3
 _BLOCK_BYTES = 24
 _NO_COLUMNS = pa.schema([])
 
 
 def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
-    """Return the rows of each record batch, and True if any of them is compressed.
+    """Return the rows of each record batch, and True if values are not those of the file.
+
+    Values of a compressed batch, or of another byte order than that of the machine, are decoded.
 
     O(batches) time. Raises the errors of pyarrow for damaged metadata and truncated messages.
 
@@ -49,25 +59,50 @@ def ipc_layout(contents: Any, batches: int | None) -> tuple[list[int], bool]:
         stream.
     """
     rows: list[int] = []
-    compressed = False
+    decoded = False
     if batches is None:
         messages: Iterator[Any] = iter(pa.ipc.MessageReader.open_stream(pa.BufferReader(contents)))
     else:
-        messages = _record_batches(contents)
+        footer = _footer_of(contents)
+        decoded = not has_native_order(footer, _FOOTER_SCHEMA)
+        messages = _record_batches(contents, footer)
     for message in messages:
+        if message.type == "schema":
+            decoded = not has_native_order(message.metadata, _MESSAGE_HEADER)
         if message.type == "record batch":
             rows.append(max(pa.ipc.read_record_batch(message, _NO_COLUMNS).num_rows, 0))
-            compressed = compressed or _is_compressed(message.metadata)
-    return rows, compressed
+            decoded = decoded or _is_compressed(message.metadata)
+    return rows, decoded
 
 
-def _record_batches(contents: Any) -> Iterator[Any]:
+def _record_batches(contents: Any, footer: Any, entry: int = _RECORD_BATCHES) -> Iterator[Any]:
     """Yield the messages of the record batches that the footer of a file lists."""
-    size = contents.size
-    length = int.from_bytes(contents.slice(size - 10, 4), "little")
-    footer = contents.slice(size - 10 - length, length)
-    for number, (start, metadata, body) in enumerate(ipc_blocks(footer, size)):
+    for number, (start, metadata, body) in enumerate(ipc_blocks(footer, contents.size, entry)):
         yield _message(contents.slice(start, metadata + body), number)
+
+
+#: Number of the field of a schema: in a footer, and in a message.
+_FOOTER_SCHEMA, _MESSAGE_HEADER = 1, 2
+
+
+def has_native_order(data: Any, entry: int = _FOOTER_SCHEMA) -> bool:
+    """Return True if the values of a file have the byte order of this machine.
+
+    In Schema.fbs of the Arrow format, field 0 of a schema is its byte order, 0 for little-endian.
+
+    Parameters
+    ----------
+    data
+        Flatbuffer of a footer, or of a message, which pyarrow has verified.
+    entry
+        Number of the field that is the schema.
+    """
+    (root,) = struct.unpack_from("<I", data, 0)
+    place = _field(data, root, entry)
+    schema = place + struct.unpack_from("<I", data, place)[0]
+    order = _field(data, schema, 0)
+    is_little = not (order and struct.unpack_from("<h", data, order)[0])
+    return is_little == (sys.byteorder == "little")
 
 
 def _message(data: Any, number: int) -> Any:
@@ -77,7 +112,7 @@ def _message(data: Any, number: int) -> Any:
         raise pa.ArrowInvalid(f"record batch {number} of its footer is empty") from error
 
 
-def ipc_blocks(footer: Any, size: int) -> list[tuple[int, int, int]]:
+def ipc_blocks(footer: Any, size: int, entry: int = _RECORD_BATCHES) -> list[tuple[int, int, int]]:
     """Return offset, bytes of metadata and bytes of body of each record batch of a file.
 
     Only the footer says where they are: writers differ in what precedes them. In File.fbs of the
@@ -90,6 +125,8 @@ def ipc_blocks(footer: Any, size: int) -> list[tuple[int, int, int]]:
         Bytes of the footer.
     size
         Bytes of the file.
+    entry
+        Number of the field that lists them.
 
     Raises
     ------
@@ -97,7 +134,7 @@ def ipc_blocks(footer: Any, size: int) -> list[tuple[int, int, int]]:
         A record batch is outside of the file.
     """
     (root,) = struct.unpack_from("<I", footer, 0)
-    place = _field(footer, root, 3)
+    place = _field(footer, root, entry)
     if not place:
         return []
     vector = place + struct.unpack_from("<I", footer, place)[0]
@@ -140,15 +177,140 @@ def batch_layout(metadata: bytes) -> BatchLayout:
         data = metadata[8 if metadata[:4] == b"\xff\xff\xff\xff" else 4 :]
         (message,) = struct.unpack_from("<I", data, 0)
         kind, header = _field(data, message, 1), _field(data, message, 2)
-        if not kind or data[kind] != 3 or not header:
+        if not kind or data[kind] not in _BATCHES or not header:
             raise pa.ArrowInvalid("a message is not a record batch")
-        batch = header + struct.unpack_from("<I", data, header)[0]
+        batch = _batch(data, message)
         length = _field(data, batch, 0)
         rows = struct.unpack_from("<q", data, length)[0] if length else 0
-        compressed = _field(data, batch, 3) != 0
-        return BatchLayout(rows, _pairs(data, batch, 1), _pairs(data, batch, 2), compressed)
+        pairs = _pairs(data, batch, 1), _pairs(data, batch, 2)
+        return BatchLayout(rows, *pairs, _is_compressed(data))
     except (struct.error, IndexError, ValueError) as error:
         raise pa.ArrowInvalid(f"the metadata of a record batch is damaged: {error}") from error
+
+
+def _is_compressed(metadata: Any) -> bool:
+    """Return True if a record batch is compressed, by the flatbuffer of its message.
+
+    In Message.fbs of the Arrow format, field 0 of a message is the version of the metadata, field 2
+    the record batch, and field 4 a vector of pairs of text. Field 3 of a record batch is its
+    compression, which pyarrow 0.17 wrote among the pairs, in version 4.
+    """
+    (message,) = struct.unpack_from("<I", metadata, 0)
+    if _field(metadata, _batch(metadata, message), 3):
+        return True
+    version = _field(metadata, message, 0)
+    is_old = not version or struct.unpack_from("<h", metadata, version)[0] <= _V4
+    return is_old and _field(metadata, message, 4) != 0
+
+
+#: Of the enumeration of versions of metadata.
+_V4 = 3
+#: Types of messages with a record batch: a dictionary, and a record batch.
+_BATCHES = _DICTIONARY, _ = 2, 3
+
+
+def _batch(data: Any, message: int) -> int:
+    """Return the table of the record batch of a message; that of a dictionary is its field 1."""
+    header = _field(data, message, 2)
+    table: int = header + struct.unpack_from("<I", data, header)[0]
+    if data[_field(data, message, 1)] == _DICTIONARY:
+        place = _field(data, table, 1)
+        table = place + struct.unpack_from("<I", data, place)[0]
+    return table
+
+
+def most_bytes(stored: int, values: int) -> int:
+    """Return how many bytes some compressed bytes may have: 64 for each value, or as a file."""
+    return max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * stored, 64 * values)
+
+
+def check_lengths(layout: BatchLayout, heads: Sequence[bytes]) -> None:
+    """Raise pyarrow.ArrowInvalid if compressed buffers state too many bytes for their own.
+
+    See `most_bytes`. pyarrow takes memory for what a buffer states, and decompresses it.
+
+    Parameters
+    ----------
+    layout
+    heads
+        The first 8 bytes of buffers, in which they state their bytes; fewer of an empty one.
+    """
+    stated = [int.from_bytes(head, "little", signed=True) for head in heads if len(head) == 8]
+    stored = int(layout.buffers[:, 1].max(initial=0))
+    most = most_bytes(stored, layout.rows)
+    if stated and max(stated) > most:
+        raise pa.ArrowInvalid(
+            f"a compressed buffer states {max(stated):,} bytes, expected no more than {most:,} of "
+            f"{layout.rows:,} rows and {stored:,} compressed bytes"
+        )
+
+
+def check_contents(contents: Any, batches: int | None) -> None:
+    """Check the lengths of all compressed buffers of a file or a stream; see `check_lengths`.
+
+    About 3 us for a batch of a file that is not compressed. For the arguments see `ipc_layout`.
+    """
+    if batches is None:
+        for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(contents)):
+            if message.type in ("dictionary", "record batch") and _is_compressed(message.metadata):
+                metadata = bytes(4) + message.metadata.to_pybytes()
+                _check_body(metadata, memoryview(message.body))
+        return
+    footer = _footer_of(contents)
+    blocks = [
+        block
+        for entry in (DICTIONARIES, _RECORD_BATCHES)
+        for block in ipc_blocks(footer, contents.size, entry)
+    ]
+    view = memoryview(contents)
+    for number in np.flatnonzero(_are_compressed(contents, blocks)).tolist():
+        start, metadata, body = blocks[number]
+        middle = start + metadata
+        _check_body(bytes(view[start:middle]), view[middle : middle + body])
+
+
+def _check_body(metadata: bytes, body: memoryview) -> None:
+    layout = batch_layout(metadata)
+    places = layout.buffers[layout.buffers[:, 1] >= 8, 0].tolist()
+    check_lengths(layout, [bytes(body[place : place + 8]) for place in places])
+
+
+def _are_compressed(contents: Any, blocks: Sequence[tuple[int, int, int]]) -> Bools:
+    """Return `_is_compressed` of the messages of a file, all at once."""
+    data = np.frombuffer(contents, np.uint8)
+
+    def load(places: Int64s, kind: str) -> Int64s:
+        width = np.dtype(kind).itemsize
+        if ((places < 0) | (places > len(data) - width)).any():
+            raise pa.ArrowInvalid("the metadata of a record batch is damaged")
+        found: Int64s = data[places[:, None] + np.arange(width)].view(kind)[:, 0].astype(np.int64)
+        return found
+
+    def field(table: Int64s, entry: int) -> Int64s:
+        """Return the places of a field of tables, 0 where it is absent."""
+        vtable = table - load(table, "<i4")
+        inside = 4 + 2 * entry < load(vtable, "<u2")
+        offset = np.where(inside, load(np.where(inside, vtable + 4 + 2 * entry, 0), "<u2"), 0)
+        return np.where(offset > 0, table + offset, 0)
+
+    def follow(place: Int64s) -> Int64s:
+        return place + load(place, "<u4")
+
+    start = np.array([block[0] for block in blocks], np.int64)
+    start += np.where(load(start, "<u4") == 2**32 - 1, 8, 4)
+    message = follow(start)
+    batch = follow(field(message, 2))
+    is_dictionary = load(field(message, 1), "u1") == _DICTIONARY
+    batch = np.where(is_dictionary, follow(np.where(is_dictionary, field(batch, 1), 0)), batch)
+    version = field(message, 0)
+    is_old = (version == 0) | (load(version, "<i2") <= _V4)
+    found: Bools = (field(batch, 3) > 0) | (is_old & (field(message, 4) > 0))
+    return found
+
+
+def _footer_of(contents: Any) -> Any:
+    length = int.from_bytes(contents.slice(contents.size - 10, 4), "little")
+    return contents.slice(contents.size - 10 - length, length)
 
 
 def _pairs(data: bytes, table: int, entry: int) -> Int64s:
@@ -176,17 +338,6 @@ def _field(data: Any, table: int, entry: int) -> int:
     return table + offset if offset else 0
 
 
-def _is_compressed(metadata: Any) -> bool:
-    """Return True if the message of a record batch has a compression field.
-
-    The message is a flatbuffer that pyarrow has verified. In Message.fbs of the Arrow format,
-    field 2 of a message is the record batch, and field 3 of a record batch is its compression.
-    """
-    (message,) = struct.unpack_from("<I", metadata, 0)
-    header = _field(metadata, message, 2)
-    return _field(metadata, header + struct.unpack_from("<I", metadata, header)[0], 3) != 0
-
-
 class ColumnChunk(NamedTuple):
     """A column chunk. `values` includes nulls and empty lists; `nulls` is None if unknown.
 
@@ -206,6 +357,18 @@ class ColumnChunk(NamedTuple):
     codec: int
     encodings: tuple[int, ...]
     index_range: tuple[int, int]
+
+
+def check_chunks(chunks: Iterable[ColumnChunk]) -> None:
+    """Raise pyarrow.ArrowInvalid for column chunks that state too many bytes for their own."""
+    for chunk in chunks:
+        most = most_bytes(chunk.compressed_bytes, chunk.values)
+        if chunk.uncompressed_bytes > most:
+            raise pa.ArrowInvalid(
+                f"a chunk of column {chunk.path[0].decode(errors='replace')!r} states "
+                f"{chunk.uncompressed_bytes:,} bytes, expected no more than {most:,} of "
+                f"{chunk.values:,} values and {chunk.compressed_bytes:,} compressed bytes"
+            )
 
 
 class ParquetFooter(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,17 +15,16 @@ from windeck.io.formats import column_of, name_in_errors
 __all__ = ["SUFFIXES", "check_column", "is_json_lines", "read_column"]
 
 _KIND = "JSON lines"
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 def _with_codecs(*suffixes: str) -> tuple[str, ...]:
-    return tuple(f"{suffix}{codec}" for suffix in suffixes for codec in ("", *_CODECS))
+    return tuple(f"{suffix}{codec}" for suffix in suffixes for codec in ("", *filesystem.CODECS))
 
 
 #: Suffixes in order of preference: a folder of JSON lines may have a file of settings in JSON.
 SUFFIXES = (_with_codecs(".jsonl", ".ndjson"), _with_codecs(".json"))
-#: Bytes of text that are parsed at a time, at first; a line may not be longer.
-_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 24, 1 << 30
+#: Bytes of text that a thread parses at a time; and the bytes that a line may have.
+_BLOCK_BYTES, LINE_BYTES = 1 << 24, 1 << 28
 _INT32_LISTS = pa.list_(pa.int32())
 
 
@@ -33,11 +33,28 @@ def is_json_lines(path: str) -> bool:
     return any(path.lower().endswith(group) for group in SUFFIXES)
 
 
-def _open(path: str) -> Any:
-    """Open a file for sequential access, decompressed by its suffix."""
-    source = filesystem.open_input(path)
-    codec = next((name for end, name in _CODECS.items() if path.lower().endswith(end)), None)
-    return source if codec is None else pa.CompressedInputStream(source, codec)
+def _blocks(path: str) -> Iterator[bytes]:
+    """Yield the text of a file in blocks of whole lines, about four for parsing in parallel."""
+    line = bytearray()
+    with filesystem.open_stream(path) as source:
+        while more := source.read(4 * _BLOCK_BYTES):
+            end = more.rfind(b"\n") + 1
+            if end:
+                line += more[:end]
+                if not line.isspace():
+                    yield bytes(line)
+                line = bytearray()
+            line += more[end:]
+            if len(line) > LINE_BYTES:
+                raise _long_line(path)
+    if line and not line.isspace():
+        yield bytes(line)
+
+
+def _long_line(path: str) -> ValueError:
+    return ValueError(
+        f"{path!r} has a line of more than {LINE_BYTES:,} bytes; expected one JSON object a line"
+    )
 
 
 def check_column(path: str, column: str, *, is_text: bool) -> None:
@@ -46,24 +63,21 @@ def check_column(path: str, column: str, *, is_text: bool) -> None:
     Raises
     ------
     ValueError
-        If the first line is not a JSON object.
+        If the first line is not a JSON object, or has more than `LINE_BYTES`.
     KeyError
         If it has no such column; the message lists the columns.
     TypeError
         If it is not a string (`is_text`) or a list of integers, or null.
     """
-    chunks: list[bytes] = []
-    size = 0
-    with name_in_errors(path, _KIND), _open(path) as source:
-        while size < _MAX_BLOCK_BYTES and (more := source.read(1 << 16)):
-            size += len(more)
-            more = more if chunks else more.lstrip()
-            line, newline, _ = more.partition(b"\n")
-            if line:
-                chunks.append(line)
+    line = bytearray()
+    with name_in_errors(path, _KIND), filesystem.open_stream(path) as source:
+        while more := source.read(1 << 16):
+            text, newline, _ = (more if line else more.lstrip()).partition(b"\n")
+            line += text
             if newline:
                 break
-    line = b"".join(chunks)
+            if len(line) > LINE_BYTES:
+                raise _long_line(path)
     if not line:
         return  # no object: no documents
     try:
@@ -105,21 +119,20 @@ def read_column(path: str, column: str, *, is_text: bool) -> Any:
     parsing = reader.ParseOptions(
         explicit_schema=pa.schema([(column, kind)]), unexpected_field_behavior="ignore"
     )
-    block = _BLOCK_BYTES
+    chunks: list[Any] = []
     with name_in_errors(path, _KIND):
-        while True:
-            try:
-                with _open(path) as source:
-                    if not source.read(1):
-                        return pa.chunked_array([], kind)
-                with _open(path) as source:
-                    options = reader.ReadOptions(block_size=block)
-                    found = column_of(reader.read_json(source, options, parsing), column)
-                break
-            except pa.ArrowInvalid as error:
-                if "straddling" not in str(error) or block >= _MAX_BLOCK_BYTES:
-                    raise
-                block *= 4
+        for block in _blocks(path):
+            # In parallel, unless a line is longer than what a thread takes.
+            for size in (_BLOCK_BYTES, len(block)):
+                try:
+                    options = reader.ReadOptions(block_size=size)
+                    table = reader.read_json(pa.BufferReader(block), options, parsing)
+                    break
+                except pa.ArrowInvalid as error:
+                    if "straddling" not in str(error) or size == len(block):
+                        raise
+            chunks += column_of(table, column).chunks
+    found = pa.chunked_array(chunks, kind)
     if not is_text:
         try:
             return found.cast(_INT32_LISTS)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_bytes
 from windeck.io import conversion
+from windeck.io.committed import folders_hint
 from windeck.io.conversion import CategoryNames
 from windeck.io.csv_options import CsvOptions
 
@@ -66,6 +67,11 @@ class ReadOptions:
         return cls(asked, keys, time, kind, _rows(rows), named, every, sort, local, text)
 
     @property
+    def named_columns(self) -> tuple[str, ...]:
+        """Columns that are named: ids, time, values and categories."""
+        return (*self.index_columns, *(self.columns or ()), *self.categories)
+
+    @property
     def index_columns(self) -> tuple[str, ...]:
         """Columns that identify a row and are not values: ids and time."""
         return (*self.ids, *(() if self.time is None else (self.time,)))
@@ -80,7 +86,7 @@ class ReadOptions:
         known = Counter(schema.names)
         for name in (*self.index_columns, *names, *self.categories):
             if name not in known:
-                raise unknown_column(name, known, where)
+                raise unknown_column(name, known, f"{where}{folders_hint(where)}")
             if known[name] > 1:
                 raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
         if self.columns is None and "" in names:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from windeck._util.fingerprints import digest
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
-from windeck.io.footers import ColumnChunk, parquet_footer
+from windeck.io.footers import ColumnChunk, check_chunks, parquet_footer
 from windeck.io.formats import (
     BATCH_ROWS,
     column_indices,
@@ -43,6 +43,9 @@ def read_column(path: str, name: str) -> Any:
     from pyarrow import parquet
 
     with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
+        footer = parquet_footer(path)
+        groups = [] if footer is None else footer.groups  # pyarrow says what is damaged.
+        check_chunks(chunk for group in groups for chunk in group if chunk.path[0] == name.encode())
         return column_of(parquet.ParquetFile(source).read(columns=[name]), name)
 
 
@@ -289,6 +292,13 @@ class ParquetFile:
                 self.path, self._plan(names, groups, stop - skipped), True, reader
             ) as source,
         ):
+            wanted = {name.encode() for name in names}
+            check_chunks(
+                chunk
+                for group in groups
+                for chunk in self._chunks[group]
+                if chunk.path[0] in wanted
+            )
             file = parquet.ParquetFile(
                 source,
                 metadata=self._metadata,

@@ -17,6 +17,7 @@ from windeck.io import conversion
 from windeck.io.arrow import IpcFile
 from windeck.io.conversion import ColumnBuilder, number_dtype
 from windeck.io.csv import ParsedCsv, promoted_type
+from windeck.io.folder_columns import FolderColumns, with_folder_columns
 from windeck.io.formats import (
     BATCH_ROWS,
     DataFile,
@@ -86,11 +87,18 @@ def _size(
         return int(sum(file.column_bytes(name) for file in files) * share)
 
 
+def open_data(paths: Sequence[str], options: ReadOptions) -> list[DataFile]:
+    """Open files with the columns of options that their folders name."""
+    return with_folder_columns(
+        open_files(paths, options.csv), options.named_columns, options.index_columns
+    )
+
+
 def read_files(
     paths: Sequence[str], options: ReadOptions, interleaved: bool, memory_budget: float | None
 ) -> LoadedColumns:
     """Read files into columns. Memory is the columns themselves, and `overhead_bytes` of a file."""
-    files = open_files(paths, options.csv)
+    files = open_data(paths, options)
     names = options.value_columns(files[0].schema, repr(files[0].path))
     origin = origin_of(files, options)
     wanted = (*names, *options.index_columns)
@@ -98,8 +106,9 @@ def read_files(
     check_budget(needed, memory_budget, len(names), origin)
     files = prepare_files(files, wanted, every=options.columns is None)
     for file in files:
-        if isinstance(file, ParsedCsv):
-            file.check_text(options)
+        parsed = file.file if isinstance(file, FolderColumns) else file
+        if isinstance(parsed, ParsedCsv):
+            parsed.check_text(options)
     total = count_rows(files)
     kinds = options.typed(common_types(files, wanted, every=options.columns is None))
     start, stop = row_range(options, total)
@@ -126,7 +135,7 @@ def count_rows(files: Sequence[Any]) -> int:
 
 def read_arrow(paths: Sequence[str], options: ReadOptions, memory_budget: float | None) -> Any:
     """Read the columns of files as they are, as an Arrow table."""
-    files = open_files(paths, options.csv)
+    files = open_data(paths, options)
     names = options.value_columns(files[0].schema, repr(files[0].path))
     wanted = [*names, *options.index_columns]
     needed = estimate_bytes(files, wanted, options) + max(file.overhead_bytes for file in files)
@@ -142,7 +151,9 @@ def read_arrow(paths: Sequence[str], options: ReadOptions, memory_budget: float 
             schema = pa.schema([file.schema.field(name) for name in group])
             part = pa.Table.from_batches(batches, None if batches else schema)
             columns.update(zip(group, part.columns, strict=True))
-        tables.append(pa.table({name: columns[name].cast(kinds[name]) for name in wanted}))
+        plain = {name: conversion.without_views(column) for name, column in columns.items()}
+        types = {name: conversion.kind_without_views(kinds[name]) for name in wanted}
+        tables.append(pa.table({name: plain[name].cast(types[name]) for name in wanted}))
     return pa.concat_tables(tables).replace_schema_metadata(files[0].schema.metadata)
 
 
@@ -407,13 +418,13 @@ def is_mappable(paths: Sequence[str], options: ReadOptions) -> bool:
     """Return True for one uncompressed Arrow IPC file or stream of one record batch."""
     if len(paths) != 1:
         return False
-    file = open_file(paths[0], options.csv)
+    (file,) = open_data(paths, options)
     if file.kind == "CSV":
         raise ValueError(
             f"in_memory=False leaves values in Parquet or Arrow IPC files, and {file.path!r} is "
             f"CSV; `windeck prepare SRC DEST` converts it, or {_MAPPABLE_HINT}"
         )
-    return isinstance(file, IpcFile) and file.is_mappable
+    return isinstance(file, IpcFile) and file.is_mappable  # Not with columns of folders.
 
 
 def read_mapped(paths: Sequence[str], options: ReadOptions) -> LoadedColumns:

@@ -51,6 +51,8 @@ class RetryPolicy:
 
 
 RETRY = RetryPolicy()
+#: Seconds after which a request is not repeated while no server has answered yet.
+FIRST_ANSWER_SECONDS = 3.0
 
 
 #: 416 is for a range that is not in the object, but only ranges inside of it are asked for.
@@ -168,7 +170,9 @@ class Mount:
         self._options, self._instance = dict(options or {}), instance
         self._missing: tuple[str, ...] = ()
         # Clients do not survive a fork. Those of the parent are kept: closing one may block.
-        self._clients: dict[int, Client] = {}
+        # The client for the first contact, which gives up early, is another one.
+        self._clients: dict[tuple[int, bool], Client] = {}
+        self._has_answered = False
         self.token = token or secrets.token_hex(16)
         _MOUNTS[self.token] = self
 
@@ -178,23 +182,29 @@ class Mount:
     @property
     def client(self) -> Client:
         """The client of this process."""
-        found = self._clients.get(os.getpid())
+        key = os.getpid(), self._has_answered
+        found = self._clients.get(key)
         if found is None:
             if self._missing:
                 raise PermissionError(
                     f"{self.prefix!r} was pickled without {' and '.join(self._missing)}, which may "
                     "hold credentials; expected it to be opened again in this process"
                 )
-            found = self._clients.setdefault(os.getpid(), self._connect())
+            found = self._clients.setdefault(key, self._connect())
         return found
 
     def _connect(self) -> Client:
         if self._instance is not None:
             instance = self._instance
-            if self._clients:  # after a fork
+            if any(pid != os.getpid() for pid, _ in self._clients):  # after a fork
                 instance = pickle.loads(pickle.dumps(instance))
             return client_of(instance)
-        return connect(self.scheme, self._hidden[0], self._options)
+        if self._has_answered and ARROW_SCHEMES.get(self.scheme) != "gs":
+            first = self._clients.get((os.getpid(), False))
+            if first is not None:  # Only that of Google has a limit of its own.
+                return first
+        is_first = not self._has_answered
+        return connect(self.scheme, self._hidden[0], self._options, is_first=is_first)
 
     def key(self, url: str) -> str:
         """Return the path of a URL in the file system, with credentials."""
@@ -239,14 +249,23 @@ class Mount:
         OSError
             The request failed for another reason. Not repeated.
         """
-        attempt = 1
+        attempt, began = 1, time.monotonic()
         while True:
             try:
-                return call()
+                found = call()
             except catch as error:
                 kind, reason = _classify(error), self.redact(_reason(error))
                 other = next((one for one in _KEPT_ERRORS if isinstance(error, one)), OSError)
-            if kind != "transient" or attempt >= RETRY.attempts:
+                self._has_answered |= _status(error) is not None or kind in ("missing", "forbidden")
+            else:
+                self._has_answered = True
+                return found
+            if not self._has_answered and _NO_CREDENTIALS.search(reason):
+                kind, reason = "forbidden", "no credentials were found"
+            late = not self._has_answered and time.monotonic() - began > FIRST_ANSWER_SECONDS
+            if kind != "transient" or attempt >= RETRY.attempts or late:
+                if not self._has_answered and kind == "transient":
+                    reason += f"; {_UNREACHED}"
                 # Outside of the block above: errors of a client may hold credentials, and none of
                 # them is the context of this one.
                 raise _failure(path, operation, kind, reason, attempt, other)
@@ -278,6 +297,11 @@ class Mount:
         return _unpickled, (self.token, state, tuple(missing) or self._missing)
 
 
+#: What Google's client says where it finds no credentials.
+_NO_CREDENTIALS = re.compile("Could not create a OAuth2 access token")
+_UNREACHED = (
+    "no server has answered yet: expected a network, and the right host, endpoint and region"
+)
 _KEPT_ERRORS = (ImportError, MemoryError, NotImplementedError, TypeError, ValueError)
 
 
@@ -288,7 +312,10 @@ def _failure(
     if kind == "missing":
         return FileNotFoundError(f"{path!r} does not exist: cannot {operation} it ({reason})")
     if kind == "forbidden":
-        return PermissionError(f"cannot {operation} {path!r}: access is denied ({reason})")
+        return PermissionError(
+            f"cannot {operation} {path!r}: access is denied ({reason}); expected credentials in "
+            "`storage_options` or the environment, or {'anonymous': True} for public data"
+        )
     if kind == "transient":
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         return ConnectionError(f"cannot {operation} {path!r}: {tries} failed, the last: {reason}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from windeck._util.parallel import run_in_threads
 from windeck.columns.columns import ALIGNMENT, ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.io import filesystem
-from windeck.io.blocks import PartedFile, RangedParquetFile, StoredFile, unchanged
+from windeck.io.blocks import StoredFile, unchanged
 from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
 from windeck.io.formats import BATCH_ROWS
 from windeck.io.ranges import REQUESTS, RemoteReader
@@ -194,12 +194,12 @@ class RowReader:
     @property
     def cuts(self) -> list[list[int]]:
         """First rows of pieces inside of row groups, of each file; [] if no row group is cut."""
-        cuts = [one.file.cuts if _is_cut(one.file) else [] for one in self.files]
+        cuts = [one.file.cuts for one in self.files]
         return cuts if any(cuts) else []
 
     def shared_bytes(self, names: Sequence[str]) -> int:
         """Return the bytes of pages that two pieces of row groups read, over all files."""
-        return sum(one.file.shared_bytes(names) for one in self.files if _is_cut(one.file))
+        return sum(one.file.shared_bytes(names) for one in self.files)
 
     def stored_bytes(self, names: Sequence[str], wanted: Any) -> int:
         """Return the bytes in the files of columns of the parts that have `wanted` rows.
@@ -512,10 +512,6 @@ class RowReader:
         begin, end = self.part_offsets[part : part + 2].tolist()
         for row, (array,) in self.scan((name,), begin, end):
             yield row, array
-
-
-def _is_cut(file: PartedFile) -> TypeGuard[RangedParquetFile]:
-    return isinstance(file, RangedParquetFile)
 
 
 def _keep_one(spare: list[mmap.mmap], memory: mmap.mmap) -> None:

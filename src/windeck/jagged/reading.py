@@ -14,7 +14,9 @@ from windeck._util.validation import check_number
 from windeck.columns.columns import read_only
 from windeck.columns.dtypes import Array
 from windeck.io import conversion
+from windeck.io.committed import folders_hint
 from windeck.io.conversion import ColumnBuilder
+from windeck.io.folder_columns import with_folder_columns
 from windeck.io.formats import DataFile, column_indices, open_files
 from windeck.io.options import as_names, floating_dtype
 from windeck.io.reading import common_types, prepare_files
@@ -72,7 +74,7 @@ class JaggedOptions:
         named = (*(self.lists or ()), *(self.columns or ()), *self.weights, *weighing, *self.fill)
         for name in named:
             if name not in every:
-                raise unknown_column(name, every, where)
+                raise unknown_column(name, every, f"{where}{folders_hint(where)}")
         kinds = {name: schema.field(schema.get_all_field_indices(name)[0]).type for name in every}
         lists, columns = self.lists, self.columns
         if lists is None:
@@ -96,7 +98,8 @@ class JaggedOptions:
 
 def read_files(paths: Sequence[str], options: JaggedOptions) -> JaggedColumns:
     """Read the rows of all files, one file after the other."""
-    files: list[DataFile] = open_files(paths)
+    named = (*(options.columns or ()), *(options.lists or ()), *options.fill)
+    files: list[DataFile] = with_folder_columns(open_files(paths), named)
     first = files[0]
     lists, columns = options.names(first.schema, repr(first.path))
     # A column of weights may be that of several lists.

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck.io import conversion
 from windeck.io.filesystem import RangeReader
+from windeck.io.folder_columns import folder_types, varied_columns, with_columns
 from windeck.io.formats import open_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import check_same_columns, common_types, id_builder
@@ -131,6 +133,12 @@ class PreparationPlan:
     texts: Mapping[str, Any]
     folder: str = field(default="", compare=False)
 
+    @cached_property
+    def compared(self) -> frozenset[str]:
+        """Columns in which files must agree with the names of their folders."""
+        varied = varied_columns([source.path for source in self.sources])
+        return frozenset((*self.options.read.index_columns, *varied))
+
     @property
     def wanted(self) -> tuple[str, ...]:
         """Columns that are read: ids, time and values, in the order they are written."""
@@ -154,6 +162,8 @@ def make_plan(
     if not sources:
         path, reason = next(iter(bad.items()))
         raise ValueError(f"none of {len(paths)} files can be read, the first is {path!r}: {reason}")
+    kinds = folder_types({one.path: one.schema for one in sources}, options.read.named_columns)
+    sources = [replace(one, schema=with_columns(one, kinds, ()).schema) for one in sources]
     first = sources[0]
     names = options.read.value_columns(first.schema, repr(first.name))
     wanted = (*names, *options.read.index_columns)
@@ -249,6 +259,8 @@ def final_types(
     where = repr(files[0].path)
     for name in read.ids:
         id_builder(name, kinds[name], 0, where)
+        if pa.types.is_dictionary(kinds[name]):
+            kinds[name] = conversion.kind_without_views(kinds[name])
     if read.time is not None:
         conversion.time_dtype(read.time, kinds[read.time], where)
         kinds[read.time] = time_type(kinds[read.time])

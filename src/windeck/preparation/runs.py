@@ -14,6 +14,7 @@ import pyarrow as pa
 from windeck.io import filesystem
 from windeck.io.csv import CsvFile, ParsedCsv
 from windeck.io.filesystem import RangeReader
+from windeck.io.folder_columns import add_columns, with_columns
 from windeck.io.formats import open_file
 from windeck.io.reading import common_types
 from windeck.io.writing import write_batches
@@ -241,17 +242,30 @@ def _taken(rows: Any, order: Any, batch_rows: int) -> Iterator[Any]:
 
 def _open_part(plan: PreparationPlan, part: SourcePart) -> tuple[Any, Iterator[Any]]:
     """Return the schema of rows of a file, and their record batches."""
+    source = plan.sources[part.source]
+    file = open_file(source.path, plan.options.read.csv)
+    kinds = {field.name: field.type for field in source.schema if field.name in plan.wanted}
+    folders = with_columns(file, kinds, plan.compared)
+    schema, batches = _open_columns(plan, part, file, folders.own(plan.wanted))
+    for name, constant in folders.constants.items():
+        schema = schema.append(pa.field(name, constant.type))
+    return schema, add_columns(map(folders.checked, batches), folders.constants, plan.wanted)
+
+
+def _open_columns(
+    plan: PreparationPlan, part: SourcePart, file: Any, names: list[str]
+) -> tuple[Any, Iterator[Any]]:
+    """Return the schema of rows of columns of a file, and their record batches."""
     source, read = plan.sources[part.source], plan.options.read
-    file = open_file(source.path, read.csv)
     stop = source.rows if part.stop is None else part.stop
     if not isinstance(file, CsvFile):
-        return file.schema, file.batches(plan.wanted, part.start, stop)
+        return file.schema, file.batches(names, part.start, stop)
     if source.nbytes >= 2 * plan.file_bytes:
-        types = file.settled_types(plan.wanted, plan.texts)
+        types = file.settled_types(names, plan.texts)
         return pa.schema(list(types.items())), _checked_text(source, file.parse_as(types), read)
-    parsed = file.prepare(plan.wanted, plan.texts)
+    parsed = file.prepare(names, plan.texts)
     parsed.check_text(read, kept=True)
-    return parsed.schema, parsed.batches(plan.wanted, 0, parsed.num_rows)
+    return parsed.schema, parsed.batches(names, 0, parsed.num_rows)
 
 
 def _checked_text(source: SourceFile, batches: Iterator[Any], read: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from windeck.io.conversion import (
     time_dtype,
     to_dictionary,
     value_type,
+    without_views,
 )
 from windeck.io.options import ReadOptions
 from windeck.io.reading import id_builder
@@ -116,6 +117,7 @@ def staged_column(name: str, array: Any, read: ReadOptions, where: str, row: int
     where, row
         SourceFile file, and the number of the first row there, for messages.
     """
+    array = without_views(array)
     if name in read.index_columns:
         array = _without_nulls(name, array, read, where, row)
         if name == read.time:

@@ -16,7 +16,7 @@ from windeck.columns.columns import as_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
 from windeck.columns.times import arrow_times, cast_times, common_times
 from windeck.io import reading
-from windeck.io.conversion import decode_numbers, is_string, time_dtype
+from windeck.io.conversion import decode_numbers, is_string, time_dtype, without_views
 from windeck.io.data_files import resolve
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import LoadedColumns
@@ -154,8 +154,9 @@ def _combined(table: Any, name: str) -> Any:
     """Return a column as one array, without a copy if it is one chunk."""
     column = table.column(name)
     column.validate(full=True)
+    column = without_views(column)
     if is_string(column.type):
-        column = column.cast(pa.large_string())  # Views of strings, as of Polars, have no `take`.
+        column = column.cast(pa.large_string())
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

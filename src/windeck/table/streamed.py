@@ -18,12 +18,12 @@ from windeck.columns.dtypes import Array, Bools, Int64s, is_floating
 from windeck.io import conversion, reading
 from windeck.io.blocks import (
     BLOCKS_IN_GROUP,
-    RangedParquetFile,
     StoredFile,
     open_parted,
     unchanged,
 )
 from windeck.io.cache import ObjectCache
+from windeck.io.folder_columns import FolderColumns, with_folder_columns
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import Origin
 from windeck.io.row_reader import HEAD_BYTES, HEAD_SHARE, ColumnForm, RowReader
@@ -354,7 +354,10 @@ def read_streamed(
         stored: list[StoredFile] = run_in_threads(
             lambda number: open_parted(paths[number]), len(paths), None, advance, portion=1
         )
-    files: list[Any] = [one.file for one in stored]
+    files = with_folder_columns(
+        [one.file for one in stored], options.named_columns, options.index_columns
+    )
+    stored = [_with_columns(one, file) for one, file in zip(stored, files, strict=True)]
     where = repr(files[0].path)
     names = options.value_columns(files[0].schema, where)
     wanted = (*names, *options.index_columns)
@@ -384,6 +387,14 @@ def read_streamed(
     return StreamedTable(reader, columns, described, group_bytes, memory_budget)
 
 
+def _with_columns(stored: StoredFile, file: Any) -> StoredFile:
+    """Return a file with the columns of its folders, which are in its digest."""
+    if not isinstance(file, FolderColumns) or not file.constants:
+        return stored._replace(file=file)
+    values = sorted((name, str(one[0].as_py())) for name, one in file.constants.items())
+    return stored._replace(file=file, digest=digest(stored.digest, values))
+
+
 def _cut_row_groups(
     files: Sequence[StoredFile],
     names: Sequence[str],
@@ -396,7 +407,7 @@ def _cut_row_groups(
 
     def cut(number: int) -> None:
         file = files[number].file
-        if isinstance(file, RangedParquetFile) and names:
+        if names and file.kind == "Parquet":
             with unchanged([files[number]]):
                 file.cut(names, wanted, row_bytes, group_bytes)
 

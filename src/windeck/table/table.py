@@ -21,7 +21,6 @@ from windeck.io.cache import checked_cache
 from windeck.io.csv_options import Header
 from windeck.io.data_files import Paths, resolve
 from windeck.io.filesystem import PathLike, is_remote
-from windeck.io.formats import open_files
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, derived, description, ragged, wide
@@ -303,7 +302,7 @@ class Table:
             cache_dir=cache_dir,
             cache_bytes=cache_bytes,
         )
-        files = open_files(paths, options.csv)
+        files = reading.open_data(paths, options)
         names = options.value_columns(files[0].schema, repr(files[0].path))
         return reading.estimate_bytes(files, (*names, *options.index_columns), options)
 

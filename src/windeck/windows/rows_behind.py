@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from windeck._util.indices import Int64
-from windeck.io.parquet import ParquetFile
 from windeck.io.row_reader import RowReader
 
 __all__ = ["bytes_behind"]
@@ -54,12 +53,7 @@ def _first_bytes(reader: RowReader, names: tuple[str, ...], rows: int) -> Int64:
     edge = -reader.first
     for stored in reader.files:
         file = stored.file
-        sizes = [
-            file.first_bytes(name, rows)
-            if isinstance(file, ParquetFile)
-            else file.stored_bytes(name)
-            for name in names
-        ]
+        sizes = [file.first_bytes(name, rows) for name in names]
         for number, count in enumerate(file.part_rows):
             if count and 0 <= max(edge, 0) < min(edge + count, reader.rows):
                 part = int(np.searchsorted(reader.part_offsets, max(edge, 0), side="right")) - 1
