@@ -26,6 +26,7 @@ from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, 
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, derived, description, ragged, wide
 from windeck.table.construction import Reopening, SeriesLayout, arrange_series
+from windeck.table.series import places_of
 from windeck.table.timestamps import OrderReport, warn_if_mixed
 
 Storage = Literal["columns", "rows"]
@@ -647,6 +648,41 @@ class Table:
             return self._columns[name]
         except KeyError:
             raise unknown_column(name, self._columns) from None
+
+    def match_series(self, names: Iterable[Any], *, unknown: int | None = None) -> Int64s:
+        """Return the place of each series of this table in a list of names.
+
+        A number of a series, as in the key ``series_id`` of batches, is one of its table alone. The
+        places in one list, such as the names of the series that a model was trained on, are the
+        same for every table.
+
+        Parameters
+        ----------
+        names
+            Different names, such as `series_names` of another table, also as JSON returns them.
+        unknown
+            The place of series that have none. Default: a KeyError.
+
+        Returns
+        -------
+        int64 ndarray, shape (series,)
+
+        Raises
+        ------
+        KeyError
+            If a series is not in the list, and `unknown` is not given.
+        ValueError
+            If a name is in the list twice.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns, offsets = {"load": np.arange(4.0)}, [0, 2, 4]
+        >>> table = Table.from_columns(columns, offsets=offsets, series_names=["b", "a"])
+        >>> table.match_series(["a", "b", "c"])
+        array([1, 0])
+        """
+        return places_of(self.series_names, list(names), unknown)
 
     def with_columns(self, columns: Mapping[str, Any]) -> Table:
         """Return the table with more columns, or with other values of columns it has.
