@@ -232,7 +232,8 @@ def _builders(
         builders[name] = id_builder(name, kinds[name], rows, where)
     if options.time is not None:
         dtype = conversion.time_dtype(options.time, kinds[options.time], where)
-        builders[options.time] = ColumnBuilder(options.time, rows, dtype)
+        zone = conversion.time_zone(kinds[options.time])
+        builders[options.time] = ColumnBuilder(options.time, rows, dtype, zone=zone)
     return builders, matrix
 
 

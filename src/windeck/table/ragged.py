@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from windeck.columns.columns import as_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
 from windeck.io import reading
-from windeck.io.conversion import decode_numbers, is_string, time_dtype
+from windeck.io.conversion import decode_numbers, is_string, time_dtype, time_zone
 from windeck.io.data_files import resolve
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import LoadedColumns
@@ -249,7 +249,9 @@ def _times(table: Any, name: str, freq: Any, lengths: Int64s) -> Any:
     else:
         dtype = time_dtype(name, column.type, "the data")
         starts = np.asarray(column.cast(pa.int64()) if dtype.kind == "i" else column)
-    return pa.array(regular_timestamps(starts, freq, _offsets(lengths)))
+    found = pa.array(regular_timestamps(starts, freq, _offsets(lengths)))
+    zone = time_zone(column.type)
+    return found if zone is None else found.cast(pa.timestamp(found.type.unit, zone))
 
 
 def _offsets(lengths: Int64s) -> Int64s:

@@ -158,6 +158,7 @@ class StreamedTable(Table):
         self._first_rows: dict[str, ColumnData] = {}
         #: Groups of rows in memory, of all windows of the table.
         self.groups = GroupCache(None if memory_budget is None else int(memory_budget))
+        self.time_zone = described.get("time_zone")
         self.timestamps: Any = None
         if time is not None:
             self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
@@ -379,6 +380,7 @@ def read_streamed(
         "layout": found.layout,
         "time": options.time,
         "times": found.times,
+        "time_zone": options.time and conversion.time_zone(kinds[options.time]),
         "files": digest(*((one.file.num_rows, one.digest) for one in stored), start, stop),
         "origin": Origin(origin.files, origin.kinds, origin.columns, origin.nbytes, streamed=True),
     }

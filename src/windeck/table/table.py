@@ -44,6 +44,9 @@ class Table:
     series_names : tuple
         The id of each series; a tuple of ids for several id columns; its number for none.
     timestamps : datetime64 or int64 ndarray, shape (rows,), or None
+        In UTC if they have a time zone.
+    time_zone : str or None
+        The time zone of the timestamps in the data; None without one.
     report : OrderReport
         Report on the order of rows: series that were sorted, duplicate timestamps, breaks.
     matrix : ndarray, shape (rows, columns), or None
@@ -71,6 +74,7 @@ class Table:
         self.offsets: Int64s = read_only(layout.offsets)
         self.series_names: tuple[Any, ...] = layout.names
         self.timestamps: Array | None = None if loaded.time is None else loaded.time.values
+        self.time_zone: str | None = None if loaded.time is None else loaded.time.time_zone
         self.report: OrderReport = layout.report
         self.matrix: Array | None = None if loaded.matrix is None else read_only(loaded.matrix)
         self.origin: Origin | None = loaded.origin
@@ -186,6 +190,7 @@ class Table:
         1 of 1 columns, 24 of 24 bytes, 3 rows, in memory, from 1 CSV file
           load: float64
         2 series of 1 to 2 rows, usual step 1
+        time from 0 to 1
         1 series sorted by time (1 backward step)
         """
         options = ReadOptions.from_arguments(

@@ -157,7 +157,10 @@ def prediction_table(
             raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
         fields["row"] = pa.array(rows - table.offsets[of_row])
     else:
-        fields["timestamp"] = pa.array(_arrow_stamps(_stamps_at(table, of_row, rows, step)))
+        stamps = pa.array(_arrow_stamps(_stamps_at(table, of_row, rows, step)))
+        if table.time_zone is not None:
+            stamps = stamps.cast(pa.timestamp(stamps.type.unit, table.time_zone))
+        fields["timestamp"] = stamps
     for place, name in enumerate(columns):
         if name in fields:
             raise ValueError(f"column {name!r} is in the table already, expected another name")
