@@ -158,8 +158,8 @@ class Windows:
     Warns
     -----
     UserWarning
-        If some series are shorter than a window, or unknown to a scaler per series: once each, with
-        their number.
+        If some series are shorter than a window, lose every window to a filter, or are unknown to a
+        scaler per series: once each, with their number.
 
     Examples
     --------
@@ -250,7 +250,9 @@ class Windows:
             self.max_gap,
             *allowed,
         )
-        self._selection = WindowSelection.of_table(table.offsets, self.span, conditions)
+        self._selection = WindowSelection.of_table(
+            table.offsets, self.span, conditions, table.series_names
+        )
         self._set_scaler(scaler)
         warn_of_unseen([self])
 
