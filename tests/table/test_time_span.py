@@ -44,7 +44,7 @@ def of_all(data: Any, path: Path) -> dict[str, wd.Table]:
 def test_explain_says_the_span_of_time(
     first: str, last: str, low: str, high: str, zone: str | None, unit: str, tmp_path: Path
 ) -> None:
-    begin, end = np.datetime64(first, unit), np.datetime64(last, unit)
+    begin, end = np.array([first, last], dtype=f"M8[{unit}]")
     middle = begin + (end - begin) // 2
     stamps = np.array([middle, end, begin, middle, middle])
     time = pa.array(stamps).cast(pa.timestamp(unit, zone))

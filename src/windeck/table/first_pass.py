@@ -202,8 +202,8 @@ def _encode(ids: int, found: FirstPass) -> Any:
     }
     counts = (report.duplicates, report.irregular, report.breaks, report.steps)
     columns |= dict(zip(_COUNTS, map(pa.array, (layout.offsets[:-1], *counts)), strict=True))
-    other = {"rows": int(layout.offsets[-1]), "times": found.times, "categories": found.categories}
-    other["span"] = report.span
+    other: dict[str, Any] = {"rows": int(layout.offsets[-1]), "categories": found.categories}
+    other |= {"times": found.times, "span": report.span}
     table = pa.table(columns).replace_schema_metadata({_FORMAT: json.dumps(other)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:

@@ -217,17 +217,12 @@ class StreamedTable(Table):
         return self._first_rows[name]
 
     def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
-        """Raise a ValueError if a larger streamed table does not have the same files and more.
+        """Raise a ValueError also if a larger streamed table lacks files, or has others."""
+        if isinstance(larger, StreamedTable):
+            self._check_files(larger)
+        super().check_growth(larger, columns, numbers=numbers)
 
-        Parameters
-        ----------
-        columns
-            Columns whose categories must keep their codes.
-        numbers
-            Whether series must keep their numbers.
-        """
-        if not isinstance(larger, StreamedTable):
-            return
+    def _check_files(self, larger: StreamedTable) -> None:
         by_path = {stored.file.path: stored for stored in larger.reader.files}
         contents = {(stored.size, stored.digest) for stored in larger.reader.files}
         for stored in self.reader.files:
@@ -243,20 +238,6 @@ class StreamedTable(Table):
                     f"the table cannot grow: the larger one has neither {path!r} nor a file of "
                     "its size and metadata; expected new files beside unchanged ones"
                 )
-        for name in columns:
-            before, after = self.column(name).categories, larger.column(name).categories
-            if (after or ())[: len(before or ())] != (before or ()):
-                raise ValueError(
-                    f"the table cannot grow: categories of {name!r} have other codes in the larger "
-                    f"one; expected categories={{{name!r}: [...]}} with all names"
-                )
-        known = len(self.series_names)
-        if numbers and larger.series_names[:known] != self.series_names:
-            raise ValueError(
-                "the table cannot grow: series have other numbers in the larger one, because files "
-                "with new series come before old ones; expected names that sort after the old "
-                "ones, or `keys` without 'series_id'"
-            )
 
     @property
     def num_blocks(self) -> int:

@@ -689,6 +689,31 @@ class Table:
         """
         return places_of(self.series_names, list(names), unknown)
 
+    def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
+        """Raise a ValueError if categories or series have other numbers in a larger table.
+
+        Parameters
+        ----------
+        columns
+            Columns whose categories must keep their codes.
+        numbers
+            Whether series must keep their numbers.
+        """
+        for name in filter(larger.columns.__contains__, columns):
+            before, after = self.column(name).categories, larger.column(name).categories
+            if (after or ())[: len(before or ())] != (before or ()):
+                raise ValueError(
+                    f"the table cannot grow: categories of {name!r} have other codes in the larger "
+                    f"one; expected categories={{{name!r}: [...]}} with all names"
+                )
+        known = len(self.series_names)
+        if numbers and larger.series_names[:known] != self.series_names:
+            raise ValueError(
+                "the table cannot grow: series have other numbers in the larger one, as where new "
+                "series come before old ones; expected names that sort after the old ones, or "
+                "`keys` without 'series_id'"
+            )
+
     def with_columns(self, columns: Mapping[str, Any]) -> Table:
         """Return the table with more columns, or with other values of columns it has.
 

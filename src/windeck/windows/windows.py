@@ -461,15 +461,16 @@ class Windows:
         return getattr(self._gatherer, "expect", None)
 
     def check_growth(self, larger: object) -> None:
-        """Check that a streamed table has only grown, as `Stream` with ``grown=`` does.
+        """Check that a table has only grown, as `Stream` with ``grown=`` does.
 
         Raises
         ------
         ValueError
-            If both tables are streamed and the larger one lacks a file of the smaller one, or a
-            file, a code of a category or a number of a series (with the key series_id) is another.
+            If a code of a category, or a number of a series (with the key series_id), is another in
+            the larger table; or if both tables are streamed and the larger one lacks a file of the
+            smaller one, or has another one.
         """
-        if isinstance(larger, Windows) and isinstance(self.table, StreamedTable):
+        if isinstance(larger, Windows):
             numbers = "series_id" in self._index_keys
             self.table.check_growth(larger.table, self.roles.all, numbers=numbers)
 
