@@ -195,13 +195,12 @@ def test_two_tables_of_a_scaler_need_to_be_told_apart() -> None:
     with pytest.raises(ValueError, match=r"such as 0, which is 'a' in one and 'c' in another"):
         scaler.inverse_transform(batch["past_target"], series_id=batch["series_id"])
     # Numbers that mean the same series in both.
-    third = windows_of(("a", "c"), scaler)
-    del other
-    gc.collect()
-    batch = third.gather([0])
+    scaler = fit()
+    windows = [windows_of(names, scaler) for names in (("a", "b"), ("a", "c"))]
+    del one, other
+    batch = windows[1].gather([0])
     found = scaler.inverse_transform(batch["past_target"], series_id=batch["series_id"])
     np.testing.assert_allclose(found[0, :, 0], [0.0, 1.0, 2.0])
-    del one
 
 
 def test_a_mixture_of_tables_is_an_error() -> None:
@@ -228,13 +227,44 @@ def test_results_outlive_their_windows() -> None:
     gc.collect()
     with pytest.raises(ValueError, match="expected table=windows"):
         scaler.inverse_transform(scaled, series_id=ids)
-    for names in (("a", "b"), ("b", "a")):  # as a server does: one request after another
+    windows = windows_of(("b", "c", "a"), scaler)
+    with pytest.raises(ValueError, match="expected table=windows"):
+        scaler.inverse_transform(scaled, series_id=ids)
+    np.testing.assert_allclose(windows.inverse_transform(scaled, series_id=ids), found)
+
+
+def test_a_server_of_many_tables_says_which() -> None:
+    """Windows for each request: from the second order of series on numbers alone are an error."""
+    scaler = wd.Scaler.from_json(fit().to_json())
+    orders = [order for order in ORDERS if len(order) > 1 and "d" not in order]
+    orders += [("a", "c"), ("c", "a"), ("b", "c"), ("c", "b")]
+    for request, names in enumerate(orders):
         windows = windows_of(names, scaler)
         scaled, ids = served(windows, "gather")
-        found = scaler.inverse_transform(scaled, series_id=ids)
-        np.testing.assert_allclose(found, in_units([names[i] for i in ids], scaled))
-        del windows
-        gc.collect()
+        expected = in_units([names[i] for i in ids], scaled)
+        for same in (windows, windows.table):
+            found = scaler.inverse_transform(scaled, series_id=ids, table=same)
+            np.testing.assert_allclose(found, expected)
+        np.testing.assert_allclose(windows.inverse_transform(scaled, series_id=ids), expected)
+        if request:
+            with pytest.raises(ValueError, match="expected table=windows"):
+                scaler.inverse_transform(scaled, series_id=ids)
+        else:
+            found = scaler.inverse_transform(scaled, series_id=ids)
+            np.testing.assert_allclose(found, expected)
+
+
+def test_windows_of_other_tables_do_not_hide_those_that_are_gone() -> None:
+    scaler = fit()
+    scaled, ids = served(windows_of(("b", "c", "a"), scaler), "gather")
+    gc.collect()
+    plain = windows_of(FITTED)
+    with pytest.raises(ValueError, match="other series in different tables"):
+        scaler.inverse_transform(scaled, series_id=ids)
+    del plain
+    gc.collect()
+    found = scaler.inverse_transform(scaled, series_id=ids)
+    np.testing.assert_allclose(found, in_units(["bca"[i] for i in ids], scaled))
 
 
 def test_numbers_are_the_names_of_series_without_names() -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from windeck.windows.scaler import Scaler
     from windeck.windows.windows import Windows
 
-# Origins that a scaler remembers after their windows are deleted: two that differ are an error.
-REMEMBERED = 2
+# Different origins that a scaler remembers; with more of them numbers alone are not used.
+REMEMBERED = 8
 
 #: The windows of this process, by their identities.
 _live: WeakValueDictionary[int, Windows] = WeakValueDictionary()
@@ -63,7 +63,7 @@ def note_windows(windows: Windows) -> None:
     _live[id(windows)] = windows
     if windows.scaler is not None:
         remembered, origin = windows.scaler._remembered, _origin_of(windows)
-        if len(remembered) < REMEMBERED and origin not in remembered:
+        if len(remembered) <= REMEMBERED and origin not in remembered:
             remembered.append(origin)
 
 
@@ -74,21 +74,21 @@ def _origin_of(windows: Windows) -> BatchOrigin:
 def find_origins(scaler: Scaler, table: Table | Windows | None) -> list[BatchOrigin]:
     """Return the origins that a batch for a scaler may have, or that of `table` if it is given.
 
-    Those of the windows of this process that the scaler scales, or that have columns of it; without
-    such windows those that the scaler has scaled before.
+    Those of the windows that the scaler has scaled in this process, and of other windows that exist
+    and have columns of it. Series without names have their numbers as names.
     """
     if isinstance(table, Table):
         return [BatchOrigin(table.series_names)]
     if table is not None:
         table_of(table, "table")  # Raises for anything else.
         return [_origin_of(table)]
+    names, columns = scaler.series or (), set(scaler.columns)
+    origins = list(scaler._remembered)
+    if not origins and names == tuple(range(len(names))):
+        origins.append(BatchOrigin(names))
     windows = [one for reference in _live.valuerefs() if (one := reference()) is not None]
-    origins = [_origin_of(one) for one in windows if one.scaler is scaler or _shares(one, scaler)]
-    return origins or list(scaler._remembered)
-
-
-def _shares(windows: Windows, scaler: Scaler) -> bool:
-    return not set(scaler.columns).isdisjoint(windows.roles.all)
+    others = [one for one in windows if one.scaler is not scaler]
+    return origins + [_origin_of(one) for one in others if not columns.isdisjoint(one.roles.all)]
 
 
 # --- series --------------------------------------------------------------------------------------
@@ -119,6 +119,11 @@ def find_series(
         rows = match_names(given, scaler._series_rows)
         return BatchSeries(rows, given, np.arange(count, dtype=np.int64))
     numbers = given.astype(np.int64, copy=False)
+    if table is None and len(scaler._remembered) > REMEMBERED:
+        raise ValueError(
+            f"`series_id` has numbers, and the scaler has scaled windows of more than {REMEMBERED} "
+            f"tables with other series; {_CURE}"
+        )
     found, most = _agreed(scaler, numbers, find_origins(scaler, table))
     if len(found) > 1:
         # Windows that are no longer used may wait for the garbage collector.
@@ -151,14 +156,9 @@ def _agreed(
 ) -> tuple[list[BatchSeries], int]:
     """Return the series that numbers may mean, one entry if all agree, and the most series.
 
-    A table in which a number does not exist is no origin. Without origins the numbers of series
-    without names are their names.
+    A table in which a number does not exist is no origin.
     """
-    by_identity = {id(origin.names): origin.names for origin in origins}
-    known: list[tuple[Any, ...]] = list(by_identity.values())
-    if not known and scaler._is_numbered:
-        assert scaler.series is not None
-        known = [scaler.series]
+    known = list({id(origin.names): origin.names for origin in origins}.values())
     found: list[BatchSeries] = []
     low, high = int(numbers.min(initial=0)), int(numbers.max(initial=-1))
     for names in known:

@@ -305,8 +305,9 @@ class Scaler:
             without such windows.
         table
             The windows that `array` and numbers of series are from, or their table. Without it
-            numbers are those of the windows of this process that the scaler scales, or that have
-            columns of it, if all of them agree. Series without names have their numbers as names.
+            numbers are those of windows that the scaler has scaled in this process, and of others
+            that have a column of it, if all of them agree. Series without names have their numbers
+            as names.
 
         Returns
         -------
@@ -428,11 +429,6 @@ class Scaler:
     def __getstate__(self) -> dict[str, Any]:
         left_out = ("_remembered", "_matched", "_series_rows")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
-
-    @cached_property
-    def _is_numbered(self) -> bool:
-        """True if the names of series are their numbers, as where series have no names."""
-        return self.series is not None and self.series == tuple(range(len(self.series)))
 
     @cached_property
     def _series_rows(self) -> dict[SeriesName, int]:
