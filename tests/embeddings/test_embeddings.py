@@ -165,11 +165,12 @@ def test_rows_handed_out_stay_as_they_are_and_their_memory_is_used_again() -> No
 def test_evaluation_looks_and_changes_nothing() -> None:
     table = wd.EmbeddingTable(DIM, scale=1.0).eval()
     first = table(IDS)
-    assert (table.rows, table.core.clock) == (0, 0)
+    assert (table.rows, len(table), table.core.clock) == (0, 0, 0)
+    assert bool(table)  # is a module, not an empty collection
     assert first.abs().sum() > 0
     assert torch.equal(table(IDS), first)
     assert torch.equal(table.train()(IDS), first)  # what rows begin with depends on the id alone
-    assert table.rows == SIZE
+    assert table.rows == len(table) == SIZE
     with torch.no_grad():
         assert not table(IDS).requires_grad
     assert table.step() == 0

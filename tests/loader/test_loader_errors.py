@@ -97,7 +97,7 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
         (
             lambda: Loader(Numbers(12), batch_size=2, order=Turn, seed=1).state_dict(),
             ValueError,
-            FOREIGN + r"samples = 12, here it is 10$",
+            FOREIGN + r"source.size = 12, here it is 10$",
         ),
         (
             lambda: Loader(Numbers(10, "tides"), batch_size=2, order=Turn, seed=1).state_dict(),

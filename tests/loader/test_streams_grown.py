@@ -118,7 +118,7 @@ def test_the_fingerprint_tells_what_has_begun() -> None:
     }
     # An entry that replaces the source before the first sample is that source.
     assert turning(5, [(0, 6)]).fingerprint == Stream(Numbers(6), order=Turn).fingerprint
-    message = r"fingerprint has grown.2.samples = 6, here it is 8$"
+    message = r"fingerprint has grown.2.source.size = 6, here it is 8$"
     with pytest.raises(ValueError, match=message):
         load_stream_position(turning(5, [(7, 8)]), stream_state(stream, 12))
     message = (
@@ -226,7 +226,7 @@ def test_a_part_of_a_mixture_grows_by_its_own_positions() -> None:
     later = Mixture({"a": (turning(5, [(7, 9)]), 1), "b": (Numbers(3, "b"), 1)})
     first = int(mixture.position_of_part("a", [10])[0])  # The first sample of the grown epoch.
     assert load_stream_position(later, stream_state(mixture, first)) == first
-    with pytest.raises(ValueError, match=r"part.a.grown.2.samples = 8, here it is 9$"):
+    with pytest.raises(ValueError, match=r"part.a.grown.2.source.size = 8, here it is 9$"):
         load_stream_position(later, stream_state(mixture, first + 1))
 
 

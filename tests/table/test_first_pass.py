@@ -244,6 +244,8 @@ def test_damage_anywhere_is_noticed(
         {"rows": 4},
         {"rows": "3"},
         {"times": None},
+        {"span": [1]},
+        {"span": ["x", 3]},
         {"categories": {}},
         {"categories": None},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -271,3 +272,31 @@ def test_blocks_of_pairs_meet_without_a_seam(monkeypatch: pytest.MonkeyPatch) ->
     parts = series_table(ids, times).report
     for name in ("backward", "duplicates", "irregular", "breaks", "steps"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
+
+
+class TestMatchSeries:
+    def test_places_are_those_of_the_names(self) -> None:
+        known = ["b", "a", "c", "d"]
+        for names in (["a", "b"], ["d", "c", "b", "a"], ["c"]):
+            table = series_table(names)
+            assert table.match_series(known).tolist() == [known.index(name) for name in names]
+            assert (
+                table.match_series(np.array(known)).tolist() == table.match_series(known).tolist()
+            )
+        table = series_table(["a", "x", "b"])
+        assert table.match_series(known, unknown=-1).tolist() == [1, -1, 0]
+        assert table.match_series(known, unknown=len(known)).tolist() == [1, 4, 0]
+        with pytest.raises(
+            KeyError, match=r"series 'x' is not among the 4 `names` \(1 such series"
+        ):
+            table.match_series(known)
+        with pytest.raises(ValueError, match="`names` has 'a' more than once"):
+            table.match_series(["a", "b", "a"])
+
+    def test_names_come_back_from_json(self) -> None:
+        columns = {"x": np.arange(3.0), "site": np.array(["a", "a", "b"]), "meter": np.arange(3)}
+        for ids in (["site", "meter"], ["meter", "site"]):
+            table = Table.from_columns(columns, id_columns=ids)
+            known = json.loads(json.dumps(table.series_names[::-1]))
+            assert table.match_series(known).tolist() == [2, 1, 0]
+        assert Table.from_columns({"x": np.arange(3.0)}).match_series([1, 0]).tolist() == [1]

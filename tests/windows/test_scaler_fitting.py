@@ -118,7 +118,8 @@ def test_a_dropped_series_does_not_count() -> None:
     load = np.concatenate([np.arange(100.0), np.full(100, np.nan)])
     load[[120, 150, 199]] = 5e6
     table = wd.Table.from_columns({"load": load}, offsets=[0, 100, 200])
-    windows = wd.Windows(table, context_length=10, prediction_length=2, max_missing=0.2)
+    with pytest.warns(UserWarning, match="1 series lost every window to a filter: 1;"):
+        windows = wd.Windows(table, context_length=10, prediction_length=2, max_missing=0.2)
     assert wd.Scaler.fit(windows).statistics["mean"].item() == 49.5
     by_series = wd.Scaler.fit(windows, per_series=True, unseen="error")
     assert by_series.counts.tolist() == [[100], [0]]

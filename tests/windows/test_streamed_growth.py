@@ -238,10 +238,51 @@ class TestOldFiles:
         memory = wd.Windows(
             wd.Table.from_columns({"x": np.zeros(3)}), context_length=1, target_columns="x"
         )
-        small.check_growth(memory)  # Of a table in memory the files are not known.
+        for one, other in ((small, memory), (memory, small)):  # Series have names in one alone.
+            with pytest.raises(ValueError, match="series have other numbers in the larger one"):
+                one.check_growth(other)
         small.check_growth(object())
-        memory.check_growth(small)
 
+
+ORDERS = {"a": ["n", "o"], "larger": ["n", "o", "p"], "before": ["m", "n", "o"], "fewer": ["n"]}
+SOURCES: dict[str, Any] = {
+    "windows": lambda windows: windows,
+    "balanced": lambda windows: windows.balanced(),
+    "device": lambda windows: windows.to("cpu"),
+    "balanced on a device": lambda windows: windows.to("cpu").balanced(),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_series_keep_their_numbers_in_memory_too(source: str) -> None:
+    """A batch of the larger table has the same number for a series as one of the smaller."""
+
+    def made(order: str, keys: Any = None) -> Any:
+        names = ORDERS[order]
+        data = {"x": np.arange(3.0 * len(names)), "id": np.repeat(names, 3)}
+        table = wd.Table.from_columns(data, id_columns="id")
+        windows = wd.Windows(table, context_length=2, target_columns="x", keys=keys)
+        return SOURCES[source](windows)
+
+    wd.Stream(made("a"), grown=[(9, made("larger"))])
+    for order in ("before", "fewer"):
+        with pytest.raises(ValueError, match="series have other numbers in the larger one"):
+            wd.Stream(made("a"), grown=[(9, made(order))])
+        wd.Stream(made("a", "past_target"), grown=[(9, made(order, "past_target"))])
+
+
+def test_categories_keep_their_codes_in_memory_too() -> None:
+    def made(kinds: str) -> wd.Windows:
+        data = pa.table({"x": np.zeros(len(kinds)), "kind": list(kinds)})
+        table = wd.Table.from_arrow(data, categories="kind")
+        return wd.Windows(table, context_length=1, target_columns="x", past_covariates="kind")
+
+    wd.Stream(made("ab"), grown=[(9, made("abc"))])
+    with pytest.raises(ValueError, match="categories of 'kind' have other codes in the larger one"):
+        wd.Stream(made("ab"), grown=[(9, made("bac"))])
+
+
+class TestChangedFiles:
     def test_a_file_that_changed(self, tmp_path: Path) -> None:
         small = table_of(tmp_path / "a", {"1": columns("n"), "2": columns("o")})
         large = table_of(tmp_path / "a", {"2": columns("o", "bab"), "3": columns("p")})

@@ -48,6 +48,7 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
     database=None,
 )
 @pytest.mark.filterwarnings("ignore:.*series are shorter:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*lost every window:UserWarning")
 @given(drawn_cases())
 def test_joined_batches_equal_the_reference(drawn: Drawn) -> None:
     expected = ref.windows(drawn.case)

@@ -36,6 +36,7 @@ def windows_of(table: wd.Table, **options: Any) -> Windows:
     database=None,
 )
 @pytest.mark.filterwarnings("ignore:.*series are shorter:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*lost every window:UserWarning")
 @given(drawn_cases(), st.data())
 def test_chosen_keys_equal_those_of_the_reference(drawn: Drawn, data: st.DataObject) -> None:
     expected = ref.windows(drawn.case)

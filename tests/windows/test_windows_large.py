@@ -92,6 +92,7 @@ def test_dilation_of_a_single_step_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 1000])
+@pytest.mark.filterwarnings("ignore:.*lost every window:UserWarning")
 def test_filters_do_not_depend_on_the_rows_at_a_time(
     monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:

@@ -28,6 +28,9 @@ __all__ = [
 #: (field, saved value or None, current value or None) -> a sentence, or None.
 Explain: TypeAlias = "Callable[[str, Any, Any], str | None]"
 
+#: Last parts of the names of fields that follow from others: from options, or from the data.
+CONSEQUENCES = ("samples", "windows", "starts")
+
 #: Number of rows whose digest represents a long column.
 SAMPLED_ROWS = 4096
 
@@ -83,7 +86,7 @@ def check_fingerprint(
     ------
     ValueError
         With the reason of `explain` for the first field that it has one for; otherwise with the
-        first field that differs and both values.
+        first field that differs and both values, options before the numbers that follow from them.
 
     Examples
     --------
@@ -104,7 +107,7 @@ def check_fingerprint(
         reason = known and known(field, saved.get(field), current.get(field))
         if reason:
             raise ValueError(f"the state does not belong to this data: {reason}")
-    for field in fields:
+    for field in sorted(fields, key=_follows):
         was, now = saved.get(field), current.get(field)
         raise ValueError(
             "the state does not belong to this data: its fingerprint has "
@@ -208,6 +211,11 @@ def _option(value: object) -> str:
     ):
         return f"#{digest(np.asarray(value))}"
     return order_name(value) if callable(value) else repr(value)
+
+
+def _follows(field: object) -> bool:
+    """Return True for a field that follows from others. Keys of a foreign state may be no texts."""
+    return str(field).split(".")[-1] in CONSEQUENCES
 
 
 def _describe(field: str, value: str | int | None) -> str:

@@ -42,7 +42,7 @@ def count(bitmap: Bits) -> int:
 
 def count_before(bitmap: Bits, positions: Int64s) -> Int64s:
     """Return the number of bits that are set before each of some ascending positions."""
-    step = 1 << 18
+    step = 1 << 16
     found = np.zeros(len(positions), dtype=np.int64)
     before = 0
     for start in range(0, 8 * len(bitmap), step):

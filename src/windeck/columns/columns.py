@@ -46,6 +46,8 @@ class ColumnData:
         Number of rows that are null or NaN; None if they have not been counted.
     dtype : str
         ``values.dtype.name``, or ``"bfloat16"`` if `values` (uint16) holds bfloat16 bits.
+    time_zone : str or None
+        The time zone of timestamps, whose values are in UTC then.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ColumnData:
     categories: tuple[str, ...] | None = None
     missing: int | None = None
     dtype: str = ""
+    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", read_only(self.values))

@@ -156,6 +156,14 @@ class EmbeddingTable(torch.nn.Module):
         """Number of ids that have a row, on this rank."""
         return len(self.core)
 
+    def __len__(self) -> int:
+        """Return the number of ids that have a row, on this rank: `rows`."""
+        return self.rows
+
+    def __bool__(self) -> bool:
+        """Return True, also without rows, as for modules of other kinds."""
+        return True
+
     @property
     def config(self) -> dict[str, Any]:
         """The options of the table, with its present learning rate, as JSON values."""

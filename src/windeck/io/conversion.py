@@ -115,6 +115,12 @@ def time_dtype(name: str, kind: Any, where: str) -> np.dtype[Any]:
     )
 
 
+def time_zone(kind: Any) -> str | None:
+    """Return the time zone of an Arrow type, None for times without one and for other types."""
+    zone: str | None = kind.tz if pat.is_timestamp(kind) else None
+    return zone
+
+
 def validity_of(array: Any) -> tuple[Bits | None, int]:
     """Return the validity bitmap of an array, None without nulls, and the bit of its first row."""
     bitmap = array.buffers()[0]
@@ -274,6 +280,8 @@ class ColumnBuilder:
         Categories of a string column.
     out : ndarray, shape (rows,), optional
         Memory for the values, such as a column of a row-major matrix; allocated if not given.
+    zone : str, optional
+        The time zone of timestamps.
     """
 
     def __init__(
@@ -284,7 +292,9 @@ class ColumnBuilder:
         *,
         names: CategoryNames | None = None,
         out: Array | None = None,
+        zone: str | None = None,
     ) -> None:
+        self.zone = zone
         self.name, self.rows, self.filled, self.missing = name, rows, 0, 0
         self.values = aligned_empty((rows,), dtype) if out is None else out
         self.validity: Bits | None = None
@@ -380,9 +390,8 @@ class ColumnBuilder:
                 f"{self.rows}"
             )
         names = None if self.encoder is None else self.encoder.names
-        return ColumnData(
-            self.name, self.values, self.validity, 0, names, self.missing, self.values.dtype.name
-        )
+        found = self.name, self.values, self.validity, 0, names, self.missing
+        return ColumnData(*found, self.values.dtype.name, self.zone)
 
 
 def as_view(name: str, array: Any, builder: ColumnBuilder) -> ColumnData | None:
@@ -406,4 +415,4 @@ def as_view(name: str, array: Any, builder: ColumnBuilder) -> ColumnData | None:
         return None
     validity, offset = validity_of(array)
     missing = array.null_count if values.dtype.kind != "f" else None
-    return ColumnData(name, values, validity, offset, names, missing)
+    return ColumnData(name, values, validity, offset, names, missing, time_zone=builder.zone)

@@ -251,7 +251,8 @@ def _builders(
     if options.time is not None:
         dtype = conversion.time_dtype(options.time, kinds[options.time], where)
         options.check_zone(kinds[options.time], where)
-        builders[options.time] = ColumnBuilder(options.time, rows, dtype)
+        zone = conversion.time_zone(kinds[options.time])
+        builders[options.time] = ColumnBuilder(options.time, rows, dtype, zone=zone)
     return builders, matrix
 
 

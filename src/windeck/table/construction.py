@@ -15,7 +15,7 @@ from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
 from windeck.io import filesystem
 from windeck.io.clients import Version
-from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, value_dtype
+from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, time_zone, value_dtype
 from windeck.io.options import Categories, ReadOptions
 from windeck.io.reading import LoadedColumns, arrow_column, id_builder
 from windeck.table.local_times import in_utc
@@ -112,7 +112,8 @@ def time_column(name: str, data: Any) -> ColumnData:
     """Return a column of timestamps: datetime64 without a copy, integers as int64."""
     if isinstance(data, pa.ChunkedArray):
         dtype = time_dtype(name, data.type, "the mapping")
-        return arrow_column(data, ColumnBuilder(name, len(data), dtype), view=True)
+        builder = ColumnBuilder(name, len(data), dtype, zone=time_zone(data.type))
+        return arrow_column(data, builder, view=True)
     if isinstance(data, np.ndarray) and data.dtype.kind == "M" and data.dtype.isnative:
         array = data
     else:
@@ -259,7 +260,9 @@ def reduce_table(table: Table, reopening: Reopening | None) -> tuple[Any, ...]:
     columns = list(table.columns.values())
     if table.matrix is not None:
         columns = [replace(column, values=column.values[:0]) for column in columns]
-    time = None if table.timestamps is None else ColumnData("", table.timestamps)
+    time = None
+    if table.timestamps is not None:
+        time = ColumnData("", table.timestamps, time_zone=table.time_zone)
     loaded = LoadedColumns(columns, [], time, table.matrix, table.origin, owned=False)
     return _rebuild, (loaded, SeriesLayout(table.offsets, table.series_names, table.report))
 

@@ -51,7 +51,7 @@ def _sampled(column: ColumnData, rows: Int64s) -> tuple[object, ...]:
 
 def explain(table: Table) -> str:
     """Return a few lines of text: files, size, columns, series, and the report on their order."""
-    lines = [_size(table), *_columns(table), _series(table), *table.report.lines()]
+    lines = [_size(table), *_columns(table), *_series(table), *table.report.lines()]
     return "\n".join(lines)
 
 
@@ -64,7 +64,7 @@ def as_html(table: Table) -> str:
         rows.append((name, column.dtype, missing, codes))
     more = len(table.columns) - len(rows)
     notes = [f"and {more:,} columns more"] if more else []
-    notes += [_series(table), *table.report.lines()]
+    notes += [*_series(table), *table.report.lines()]
     header = ("column", "dtype", "missing", "categories")
     return html_table(f"Table: {_size(table)}", header, rows, "\n".join(notes))
 
@@ -102,16 +102,30 @@ def _columns(table: Table) -> list[str]:
     return lines if len(lines) <= 12 else [*lines[:10], f"  and {len(lines) - 10} more"]
 
 
-def _series(table: Table) -> str:
+def _series(table: Table) -> list[str]:
+    """Return lines of text: number and lengths of the series, and the time that they span."""
     lengths = np.diff(table.offsets)
     spread = f" of {lengths.min():,} to {lengths.max():,} rows" if len(lengths) else ""
     step = "" if table.step is None else f", usual step {_step(table.step)}"
-    return f"{table.num_series:,} series{spread}{step}"
+    lines = [f"{table.num_series:,} series{spread}{step}"]
+    if table.report.span is not None:
+        first, last = (_stamp(tick, table.report.unit) for tick in table.report.span)
+        zone = "" if table.time_zone is None else f" UTC, in the time zone {table.time_zone}"
+        lines.append(f"time from {first} to {last}{zone}")
+    return lines
+
+
+def _stamp(tick: int, unit: str | None) -> str:
+    """Return a time stamp as text, without parts of the time that are 0."""
+    if unit is None:
+        return str(tick)
+    stamp = np.datetime64(tick, unit)  # type: ignore[call-overload]
+    return str(np.datetime_as_string(stamp, unit="auto")).replace("T", " ")
 
 
 def _step(step: np.timedelta64 | int) -> str:
     """Return a duration in the largest unit of which it is a multiple."""
-    if not isinstance(step, np.timedelta64):
+    if not isinstance(step, np.timedelta64) or np.datetime_data(step.dtype)[0] in "MY":
         return str(step)
     for unit in ("W", "D", "h", "m", "s", "ms", "us"):
         whole = np.timedelta64(1, unit)

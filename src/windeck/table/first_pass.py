@@ -44,7 +44,7 @@ COUNTED_STEPS = 1 << 20
 #: Pieces of remote files for each thread, at least, if there are as many parts.
 PIECES = 2
 #: Format of stored results. A change of what is found needs another one.
-_FORMAT = "windeck first pass 1"
+_FORMAT = "windeck first pass 2"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
 _COUNTS = ("first", "duplicates", "irregular", "breaks", "step")
 _LOCAL = "local times, which go back when clocks are set back, have to be written in UTC"
@@ -203,7 +203,8 @@ def _encode(ids: int, found: FirstPass) -> Any:
     }
     counts = (report.duplicates, report.irregular, report.breaks, report.steps)
     columns |= dict(zip(_COUNTS, map(pa.array, (layout.offsets[:-1], *counts)), strict=True))
-    other = {"rows": int(layout.offsets[-1]), "times": found.times, "categories": found.categories}
+    other: dict[str, Any] = {"rows": int(layout.offsets[-1]), "categories": found.categories}
+    other |= {"times": found.times, "span": report.span}
     table = pa.table(columns).replace_schema_metadata({_FORMAT: json.dumps(other)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -232,6 +233,7 @@ def _decode(
         if other["rows"] != reader.rows or any(column.null_count for column in columns):
             return None
         first, *counts = (np.array(column.cast(pa.int64()).to_numpy()) for column in columns)
+        low, high = map(int, other["span"] or (0, 0))
     except (KeyError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
         return None
     offsets = np.append(first, reader.rows)
@@ -239,16 +241,22 @@ def _decode(
     names = tuple(parts[0] if ids == 1 else zip(*parts, strict=True) if ids else range(len(first)))
     if not whole or len(set(names)) != len(first) or isinstance(times, str) is (time is None):
         return None
-    return FirstPass(_layout(offsets, names, counts, _unit(reader, time)), times, words)
+    span = None if time is None else (low, high)
+    return FirstPass(_layout(offsets, names, counts, _unit(reader, time), span), times, words)
 
 
 def _layout(
-    offsets: Int64s, names: tuple[Any, ...], counts: Sequence[Int64s], unit: str | None
+    offsets: Int64s,
+    names: tuple[Any, ...],
+    counts: Sequence[Int64s],
+    unit: str | None,
+    span: tuple[int, int] | None,
 ) -> SeriesLayout:
     """Return series with counts of duplicates, irregular steps, breaks, and usual steps."""
     duplicates, irregular, breaks, steps = counts
     none = np.zeros(len(names), dtype=np.int64)
-    report = OrderReport(False, (), none, duplicates, duplicates, irregular, breaks, steps, unit)
+    found = duplicates, duplicates, irregular, breaks, steps
+    report = OrderReport(False, (), none, *found, unit, span)
     return SeriesLayout(offsets, names, report)
 
 
@@ -400,6 +408,7 @@ class _Series:
         self._starts: list[int] = []
         self._rows = 0
         self._last_tick = 0
+        self._span: tuple[int, int] | None = None
         self._open = _Steps()
         #: Duplicates, irregular steps, breaks and the usual step of each closed series.
         self._closed: list[tuple[int, int, int, int]] = []
@@ -432,7 +441,9 @@ class _Series:
                     self._open.add(first - self._last_tick, 1)
             for place in range(borders[number], borders[number + 1]):
                 self._open.add(int(step[place]), int(count[place]))
-            self._last_tick = int(batch.last[number])
+            last = self._last_tick = int(batch.last[number])
+            low, high = self._span or (first, last)
+            self._span = (min(low, first), max(high, last))
         self._rows += batch.rows
         if backward:
             row = min(backward)
@@ -471,4 +482,4 @@ class _Series:
         names = tuple(range(series) if None in self._seen else self._seen)
         found = np.array(self._closed, dtype=np.int64).reshape(series, 4)
         counts = [np.ascontiguousarray(column) for column in found.T]
-        return _layout(offsets, names, counts, self._unit)
+        return _layout(offsets, names, counts, self._unit, self._span)

@@ -60,7 +60,8 @@ def in_utc(time: ColumnData, offsets: Int64s, zone: str, names: Sequence[Any]) -
         _check_skipped(time.name, local[rows], early[rows], zone)
         later = _after_change(local, rows, series, offsets, zone, names)
         early[rows[later]] = late[rows[later]]
-    return replace(time, values=early.view(local.dtype), dtype=local.dtype.name)
+    found = early.view(local.dtype)
+    return replace(time, values=found, dtype=local.dtype.name, time_zone=zone)
 
 
 def _assumed(local: Array, zone: str, which: str) -> Int64s:

@@ -16,7 +16,7 @@ from windeck.columns.columns import as_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
 from windeck.columns.times import arrow_times, cast_times, common_times
 from windeck.io import reading
-from windeck.io.conversion import decode_numbers, is_string, time_dtype, without_views
+from windeck.io.conversion import decode_numbers, is_string, time_dtype, time_zone, without_views
 from windeck.io.data_files import resolve
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import LoadedColumns
@@ -251,7 +251,9 @@ def _times(table: Any, name: str, freq: Any, lengths: Int64s) -> Any:
     else:
         dtype = time_dtype(name, column.type, "the data")
         starts = np.asarray(column.cast(pa.int64()) if dtype.kind == "i" else column)
-    return pa.array(regular_timestamps(starts, freq, _offsets(lengths)))
+    found = pa.array(regular_timestamps(starts, freq, _offsets(lengths)))
+    zone = time_zone(column.type)
+    return found if zone is None else found.cast(pa.timestamp(found.type.unit, zone))
 
 
 def _offsets(lengths: Int64s) -> Int64s:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -110,6 +111,44 @@ def _texts(column: ColumnData, key: Array) -> list[Any]:
     if column.categories is None:
         return list(key.tolist())
     return [column.categories[code] for code in key.tolist()]
+
+
+def plain_names(names: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the names of series as JSON has them: numbers, texts and tuples, others as text."""
+    if set(map(type, names)) <= {str, int, float, bool, type(None)}:
+        return tuple(names)
+    return tuple(map(_plain_name, names))
+
+
+def _plain_name(name: Any) -> Any:
+    if isinstance(name, (tuple, list)):
+        return tuple(map(_plain_name, name))
+    if isinstance(name, np.generic) and not isinstance(name, (np.datetime64, np.timedelta64)):
+        name = name.item()
+    return name if name is None or isinstance(name, (str, bool, int, float)) else str(name)
+
+
+def match_names(names: Sequence[Any], numbers: Mapping[Any, int]) -> Int64s:
+    """Return the number of each name, -1 for an unknown one. Keys of `numbers` are plain names."""
+    found = (numbers.get(name, -1) for name in plain_names(names))
+    return np.fromiter(found, np.int64, len(names))
+
+
+def places_of(names: Sequence[Any], known: Sequence[Any], unknown: int | None) -> Int64s:
+    """Return the place of each name in a list of names; see `Table.match_series`."""
+    places = {name: place for place, name in enumerate(plain_names(known))}
+    if len(places) < len(known):
+        twice = next(name for name, count in Counter(plain_names(known)).items() if count > 1)
+        raise ValueError(f"`names` has {twice!r} more than once, expected different names")
+    found = match_names(names, places)
+    lacking = found < 0
+    if unknown is None and lacking.any():
+        raise KeyError(
+            f"series {names[int(np.argmax(lacking))]!r} is not among the {len(known)} `names` "
+            f"({int(lacking.sum())} such series in all); expected them there, or `unknown`"
+        )
+    found[lacking] = 0 if unknown is None else unknown
+    return found
 
 
 def _not_contiguous(

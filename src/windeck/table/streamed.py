@@ -159,6 +159,7 @@ class StreamedTable(Table):
         self._first_rows: dict[str, ColumnData] = {}
         #: Groups of rows in memory, of all windows of the table.
         self.groups = GroupCache(None if memory_budget is None else int(memory_budget))
+        self.time_zone = described.get("time_zone")
         self.timestamps: Any = None
         if time is not None:
             self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
@@ -217,17 +218,12 @@ class StreamedTable(Table):
         return self._first_rows[name]
 
     def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
-        """Raise a ValueError if a larger streamed table does not have the same files and more.
+        """Raise a ValueError also if a larger streamed table lacks files, or has others."""
+        if isinstance(larger, StreamedTable):
+            self._check_files(larger)
+        super().check_growth(larger, columns, numbers=numbers)
 
-        Parameters
-        ----------
-        columns
-            Columns whose categories must keep their codes.
-        numbers
-            Whether series must keep their numbers.
-        """
-        if not isinstance(larger, StreamedTable):
-            return
+    def _check_files(self, larger: StreamedTable) -> None:
         by_path = {stored.file.path: stored for stored in larger.reader.files}
         contents = {(stored.size, stored.digest) for stored in larger.reader.files}
         for stored in self.reader.files:
@@ -243,20 +239,6 @@ class StreamedTable(Table):
                     f"the table cannot grow: the larger one has neither {path!r} nor a file of "
                     "its size and metadata; expected new files beside unchanged ones"
                 )
-        for name in columns:
-            before, after = self.column(name).categories, larger.column(name).categories
-            if (after or ())[: len(before or ())] != (before or ()):
-                raise ValueError(
-                    f"the table cannot grow: categories of {name!r} have other codes in the larger "
-                    f"one; expected categories={{{name!r}: [...]}} with all names"
-                )
-        known = len(self.series_names)
-        if numbers and larger.series_names[:known] != self.series_names:
-            raise ValueError(
-                "the table cannot grow: series have other numbers in the larger one, because files "
-                "with new series come before old ones; expected names that sort after the old "
-                "ones, or `keys` without 'series_id'"
-            )
 
     @property
     def num_blocks(self) -> int:
@@ -381,6 +363,7 @@ def read_streamed(
         "layout": found.layout,
         "time": options.time,
         "times": found.times,
+        "time_zone": options.time and conversion.time_zone(kinds[options.time]),
         "files": digest(*((one.file.num_rows, one.digest) for one in stored), start, stop),
         "origin": Origin(origin.files, origin.kinds, origin.columns, origin.nbytes, streamed=True),
     }

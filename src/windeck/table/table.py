@@ -25,6 +25,7 @@ from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, 
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import construction, derived, description, ragged, wide
 from windeck.table.construction import Reopening, SeriesLayout, arrange_series
+from windeck.table.series import places_of
 from windeck.table.timestamps import OrderReport, warn_of_repeated_times
 
 Storage = Literal["columns", "rows"]
@@ -42,6 +43,9 @@ class Table:
     series_names : tuple
         The id of each series; a tuple of ids for several id columns; its number for none.
     timestamps : datetime64 or int64 ndarray, shape (rows,), or None
+        In UTC if they have a time zone.
+    time_zone : str or None
+        The time zone of the timestamps in the data; None without one.
     report : OrderReport
         Report on the order of rows: series that were sorted, duplicate timestamps, breaks.
     matrix : ndarray, shape (rows, columns), or None
@@ -69,6 +73,7 @@ class Table:
         self.offsets: Int64s = read_only(layout.offsets)
         self.series_names: tuple[Any, ...] = layout.names
         self.timestamps: Array | None = None if loaded.time is None else loaded.time.values
+        self.time_zone: str | None = None if loaded.time is None else loaded.time.time_zone
         self.report: OrderReport = layout.report
         self.matrix: Array | None = None if loaded.matrix is None else read_only(loaded.matrix)
         self.origin: Origin | None = loaded.origin
@@ -199,6 +204,7 @@ class Table:
         1 of 1 columns, 24 of 24 bytes, 3 rows, in memory, from 1 CSV file
           load: float64
         2 series of 1 to 2 rows, usual step 1
+        time from 0 to 1
         1 series sorted by time (1 backward step)
         """
         options = ReadOptions.from_arguments(
@@ -686,6 +692,66 @@ class Table:
             return self._columns[name]
         except KeyError:
             raise unknown_column(name, self._columns) from None
+
+    def match_series(self, names: Iterable[Any], *, unknown: int | None = None) -> Int64s:
+        """Return the place of each series of this table in a list of names.
+
+        A number of a series, as in the key ``series_id`` of batches, is one of its table alone. The
+        places in one list, such as the names of the series that a model was trained on, are the
+        same for every table.
+
+        Parameters
+        ----------
+        names
+            Different names, such as `series_names` of another table, also as JSON returns them.
+        unknown
+            The place of series that have none. Default: a KeyError.
+
+        Returns
+        -------
+        int64 ndarray, shape (series,)
+
+        Raises
+        ------
+        KeyError
+            If a series is not in the list, and `unknown` is not given.
+        ValueError
+            If a name is in the list twice.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns, offsets = {"load": np.arange(4.0)}, [0, 2, 4]
+        >>> table = Table.from_columns(columns, offsets=offsets, series_names=["b", "a"])
+        >>> table.match_series(["a", "b", "c"])
+        array([1, 0])
+        """
+        return places_of(self.series_names, list(names), unknown)
+
+    def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
+        """Raise a ValueError if categories or series have other numbers in a larger table.
+
+        Parameters
+        ----------
+        columns
+            Columns whose categories must keep their codes.
+        numbers
+            Whether series must keep their numbers.
+        """
+        for name in filter(larger.columns.__contains__, columns):
+            before, after = self.column(name).categories, larger.column(name).categories
+            if (after or ())[: len(before or ())] != (before or ()):
+                raise ValueError(
+                    f"the table cannot grow: categories of {name!r} have other codes in the larger "
+                    f"one; expected categories={{{name!r}: [...]}} with all names"
+                )
+        known = len(self.series_names)
+        if numbers and larger.series_names[:known] != self.series_names:
+            raise ValueError(
+                "the table cannot grow: series have other numbers in the larger one, as where new "
+                "series come before old ones; expected names that sort after the old ones, or "
+                "`keys` without 'series_id'"
+            )
 
     def with_columns(self, columns: Mapping[str, Any]) -> Table:
         """Return the table with more columns, or with other values of columns it has.

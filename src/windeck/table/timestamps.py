@@ -47,6 +47,8 @@ class OrderReport:
         Usual step of each series in `unit`: the most frequent one, 0 if there is none.
     unit : str or None
         Unit of `steps` ("us", "D", ...); None for integer timestamps, or without timestamps.
+    span : (int, int) or None
+        First and last timestamp of all series in `unit`; None without timestamps.
     """
 
     regrouped: bool
@@ -58,6 +60,7 @@ class OrderReport:
     breaks: Int64s
     steps: Int64s
     unit: str | None = None
+    span: tuple[int, int] | None = None
 
     @classmethod
     def without_time(cls, series: int, *, regrouped: bool) -> OrderReport:
@@ -139,10 +142,17 @@ def sort_by_time(
     steps = usual_steps(ticks, offsets)
     irregular, breaks = _unusual(ticks, offsets, steps)
     series = tuple(int(s) for s in late)
-    report = OrderReport(
-        regrouped, series, backward, duplicates, doubled, irregular, breaks, steps, _unit(stamps)
-    )
+    found = backward, duplicates, doubled, irregular, breaks, steps
+    report = OrderReport(regrouped, series, *found, _unit(stamps), _span(ticks, offsets))
     return stamps, reorderings, report
+
+
+def _span(ticks: Array, offsets: Int64s) -> tuple[int, int] | None:
+    """Return the first and the last timestamp of sorted series, None without rows."""
+    used = np.flatnonzero(np.diff(offsets))
+    if not len(used):
+        return None
+    return int(ticks[offsets[used]].min()), int(ticks[offsets[used + 1] - 1].max())
 
 
 def warn_of_repeated_times(loaded: LoadedColumns, layout: SeriesLayout) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def from_columns(loaded: LoadedColumns, name: str, start: Any, freq: Any) -> Rag
                 f"timestamp column {loaded.time.name!r} is missing in row {int(np.argmin(valid))}; "
                 "expected a timestamp in every row"
             )
-        time = ColumnData(loaded.time.name, np.tile(stamps, series), missing=0)
+        time = replace(loaded.time, values=np.tile(stamps, series), validity=None, missing=0)
     values = ColumnData(name, matrix.T.reshape(-1))
     names = unique_names(tuple(column.name for column in loaded.columns))
     return Ragged(_loaded(values, time), offsets, names)

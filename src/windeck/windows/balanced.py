@@ -142,6 +142,10 @@ class BalancedWindows:
         blocks = {} if self.blocks is None else {"balanced.blocks": digest(*self.blocks)}
         return {**fields, "balanced": digest(self.counts), **blocks}
 
+    def check_growth(self, larger: object) -> None:
+        """Check that a table has only grown; see `Windows.check_growth`."""
+        self.windows.check_growth(larger.windows if isinstance(larger, BalancedWindows) else larger)
+
     def __repr__(self) -> str:
         return f"BalancedWindows({self.windows!r}, epoch_length={len(self)})"
 

@@ -104,6 +104,10 @@ class DeviceWindows:
         """The fingerprint of the windows: states of either source resume with the other."""
         return self.windows.fingerprint
 
+    def check_growth(self, larger: object) -> None:
+        """Check that a table has only grown; see `Windows.check_growth`."""
+        self.windows.check_growth(larger.windows if isinstance(larger, DeviceWindows) else larger)
+
     def gather(self, indices: Any, out: Any = None) -> Any:
         """Return a batch of no rows, as arrays; raise a TypeError for any other one.
 

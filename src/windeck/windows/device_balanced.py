@@ -55,6 +55,11 @@ class DeviceBalancedWindows:
         """The fingerprint in host memory: states of either source resume with the other."""
         return self.balanced.fingerprint
 
+    def check_growth(self, larger: object) -> None:
+        """Check that a table has only grown; see `Windows.check_growth`."""
+        of_host = larger.balanced if isinstance(larger, DeviceBalancedWindows) else larger
+        self.balanced.check_growth(of_host)
+
     def at_epoch(self, epoch: int, /, *, seed: int) -> DeviceBalancedEpoch:
         """Return the source of one epoch. O(series) time, and 24 bytes for each series."""
         return DeviceBalancedEpoch(self, epoch, seed)

@@ -25,6 +25,9 @@ from windeck.columns.dtypes import Bits, Bools
 from windeck.columns.times import ticks_of
 from windeck.windows.index import WindowRuns, WindowSpan
 
+# Series that lost all windows and are named, at most.
+NAMED_SERIES = 10
+
 # Rows read at a time, at least. A longer window reads as many rows as it spans.
 ROWS_AT_A_TIME = 1 << 18
 
@@ -283,6 +286,9 @@ class WindowReport:
         Number of rows that a window spans, and a text that describes its steps.
     reading
         Of windows of a streamed table: a text that describes the groups that are read.
+    lost_series, lost_names
+        Number of series that had windows and lost all of them to the filters, and the names of the
+        first ten.
     device_bytes
         Bytes that ``windows.to(device)`` takes there, at most; None if they are not known.
     """
@@ -296,6 +302,8 @@ class WindowReport:
     steps: str
     reading: str = ""
     device_bytes: int | None = None
+    lost_series: int = 0
+    lost_names: tuple[Any, ...] = ()
 
     def drop(self, **dropped: int) -> WindowReport:
         """Return the report after dropping more windows, given by reason."""
@@ -314,10 +322,18 @@ class WindowReport:
         for reason, count in self.dropped.items():
             if count:
                 lines.append(f"  {count:,} dropped {REASONS[reason]}")
+        if self.lost_series:
+            lines.append(f"  {self.describe_lost()}")
         lines += [f"  {line}" for line in self.reading.splitlines()]
         if self.device_bytes is not None:
             lines.append(f"  at most {format_bytes(self.device_bytes)} on a device")
         return "\n".join(lines)
+
+    def describe_lost(self) -> str:
+        """Return a text that names the series that lost all their windows to the filters."""
+        names = ", ".join(map(repr, self.lost_names))
+        more = ", ..." if self.lost_series > len(self.lost_names) else ""
+        return f"{self.lost_series:,} series lost every window to a filter: {names}{more}"
 
 
 def describe_steps(span: WindowSpan) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._util.indices import Int64
+from windeck._util.text import unknown_column
 from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
 from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
 from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
+from windeck.windows.origins import find_series
+from windeck.windows.scaler_fitting import affine, as_array
 from windeck.windows.subset import WindowSelection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from windeck.table.table import Table
+    from windeck.windows.windows import Windows
 
 # Days of a calendar month, of a quarter, of half a year and of a year.
 _CALENDAR_DAYS = {*range(28, 32), *range(90, 93), *range(181, 185), 365, 366}
@@ -73,8 +77,11 @@ def as_predictions(
     predictions: Any, windows: int, columns: Sequence[str], layout: str
 ) -> npt.NDArray[Any]:
     """Return predictions in the layout of batches as an array (windows, horizon, columns)."""
-    values = _as_array(predictions)
     swapped = layout == "bct"
+    if isinstance(predictions, Mapping):
+        values = _of_columns(predictions, columns, layout)
+    else:
+        values = as_array(predictions)
     if values.ndim == 2:
         values = values[:, None, :] if swapped else values[:, :, None]
     found = values.swapaxes(1, 2) if swapped and values.ndim == 3 else values
@@ -87,6 +94,46 @@ def as_predictions(
             f"got {values.shape}"
         )
     return found
+
+
+def _of_columns(
+    predictions: Mapping[str, Any], columns: Sequence[str], layout: str
+) -> npt.NDArray[Any]:
+    """Return the predictions of each column, as ``layout="columns"`` has them, as one array."""
+    if layout != "columns":
+        raise TypeError(
+            f"`predictions` is a mapping of columns, expected an array as of layout={layout!r}"
+        )
+    if set(predictions) != set(columns):
+        raise KeyError(
+            f"`predictions` has the columns {', '.join(map(str, predictions))}, expected "
+            f"{', '.join(columns)}"
+        )
+    arrays = [as_array(predictions[name]) for name in columns]
+    for name, array in zip(columns, arrays, strict=True):
+        if array.ndim != 2 or array.shape != arrays[0].shape:
+            raise ValueError(
+                f"predictions of column {name!r} must have shape (windows, horizon), the same for "
+                f"all columns, got {array.shape}"
+            )
+    return np.stack(arrays, axis=2)
+
+
+def in_units(
+    windows: Windows, values: Any, columns: Sequence[str], axis: int | None, series_id: Any
+) -> Any:
+    """Return values of columns of windows in original units; see `Windows.inverse_transform`."""
+    for name in columns:
+        if name not in windows.roles.all:
+            raise unknown_column(name, windows.roles.all, "the windows")
+    scaler = windows.scaler
+    if scaler is None:
+        return values
+    shape, series = tuple(values.shape), None
+    if scaler.series is not None:
+        series = find_series(scaler, series_id, shape[0], windows)
+    center, spread = scaler._center_spread_of(columns, series, shape, axis)
+    return affine(values, spread, center)
 
 
 def prediction_table(
@@ -111,21 +158,15 @@ def prediction_table(
             raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
         fields["row"] = pa.array(rows - table.offsets[of_row])
     else:
-        fields["timestamp"] = pa.array(arrow_times(_stamps_at(table, of_row, rows, step)))
+        stamps = pa.array(arrow_times(_stamps_at(table, of_row, rows, step)))
+        if table.time_zone is not None:
+            stamps = stamps.cast(pa.timestamp(stamps.type.unit, table.time_zone))
+        fields["timestamp"] = stamps
     for place, name in enumerate(columns):
         if name in fields:
             raise ValueError(f"column {name!r} is in the table already, expected another name")
         fields[name] = pa.array(np.ascontiguousarray(values[:, :, place]).ravel())
     return pa.table(fields)
-
-
-def _as_array(predictions: Any) -> npt.NDArray[Any]:
-    """Return an array or a tensor as an array; bfloat16 as float32."""
-    if hasattr(predictions, "detach"):
-        predictions = predictions.detach().cpu()
-        if str(predictions.dtype) == "torch.bfloat16":
-            predictions = predictions.float()
-    return np.asarray(predictions)
 
 
 def _series_ids(table: Table, series: Int64) -> dict[str, Any]:

@@ -16,11 +16,13 @@ from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_integer
 from windeck.columns.dtypes import Bools
-from windeck.windows import scaler_fitting
+from windeck.table.series import match_names, plain_names
+from windeck.windows import origins, scaler_fitting
 from windeck.windows.scaler_fitting import KINDS, Estimates, Float64, SeriesName, affine
 
 if TYPE_CHECKING:
     from windeck.table.table import Table
+    from windeck.windows.origins import BatchOrigin, BatchSeries
     from windeck.windows.windows import Windows
 
 
@@ -30,6 +32,9 @@ UNSEEN = ("error", "global", "skip")
 
 # The version of the JSON.
 FORMAT = 1
+
+# Tables of which the rows of their series are kept.
+MATCHED = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,7 +171,7 @@ class Scaler:
         together = cls._of(kind, names, pooled, None, unseen)
         if by_series is None:
             return together
-        series = json_names(scaler_fitting.table_of(data).series_names)
+        series = plain_names(scaler_fitting.table_of(data).series_names)
         return cls._of(kind, names, by_series, series, unseen, together)
 
     @classmethod
@@ -279,7 +284,8 @@ class Scaler:
         *,
         columns: str | Sequence[str] | None = None,
         series_id: Any = None,
-        axis: int = -1,
+        axis: int | None = None,
+        table: Table | Windows | None = None,
     ) -> Any:
         """Scale values as windows with this scaler do.
 
@@ -291,10 +297,17 @@ class Scaler:
             The names of the C channels; default: all of `self.columns`. With a single text `array`
             has no axis of channels.
         series_id
-            Series numbers in the table fitted on, shape (batch,). Required with `per_series`.
-            Series without observed values of a column are scaled as `unseen` says.
+            The series of each sample, shape (batch,): their names, or their numbers as in the
+            batches of windows. Required with `per_series`. Series without observed values of a
+            column, and those that the scaler does not have, are scaled as `unseen` says.
         axis
-            The axis of channels.
+            The axis of channels. Default: that of the windows that this scaler scales; the last one
+            without such windows.
+        table
+            The windows that `array` and numbers of series are from, or their table. Without it
+            numbers are those of windows that the scaler has scaled in this process, and of others
+            that have a column of it, if all of them agree. Series without names have their numbers
+            as names.
 
         Returns
         -------
@@ -304,13 +317,26 @@ class Scaler:
         Raises
         ------
         KeyError, IndexError
-            If the scaler does not have a column or a series.
+            If the scaler does not have a column, or no table the number of a series.
         ValueError
-            If shapes do not match, or a series has no scaling (``unseen="error"``).
+            If shapes do not match; if a series has no scaling (``unseen="error"``); if numbers mean
+            other series in other tables, or none is known that they are of.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> columns = {"load": np.array([0.0, 1.0, 10.0, 30.0])}
+        >>> table = wd.Table.from_columns(columns, offsets=[0, 2, 4], series_names=["a", "b"])
+        >>> scaler = wd.Scaler.fit(table, kind="minmax", per_series=True)
+        >>> scaler.transform(np.array([[20.0], [0.5]]), series_id=["b", "a"]).tolist()
+        [[0.5], [0.5]]
+        >>> scaler.transform(np.array([[20.0], [0.5]]), series_id=[1, 0], table=table).tolist()
+        [[0.5], [0.5]]
         """
-        scale = self._broadcast(self.scale, array, columns, series_id, axis)
-        shift = self._broadcast(self.shift, array, columns, series_id, axis)
-        return affine(array, scale, shift)
+        center, spread = self._of_batch(array, columns, series_id, axis, table)
+        scale = 1.0 / spread
+        return affine(array, scale, -center * scale)
 
     def inverse_transform(
         self,
@@ -318,60 +344,113 @@ class Scaler:
         *,
         columns: str | Sequence[str] | None = None,
         series_id: Any = None,
-        axis: int = -1,
+        axis: int | None = None,
+        table: Table | Windows | None = None,
     ) -> Any:
         """Return scaled values, such as forecasts, in their original units.
 
         Parameters, results and errors as for `transform`. Tensors keep their gradients.
+        `Windows.inverse_transform` knows table, columns and axes.
         """
-        spread = self._broadcast(self.spread, array, columns, series_id, axis)
-        center = self._broadcast(self.center, array, columns, series_id, axis)
+        center, spread = self._of_batch(array, columns, series_id, axis, table)
         return affine(array, spread, center)
 
-    def _broadcast(
-        self, values: Float64, array: Any, columns: Any, series_id: Any, axis: int
-    ) -> Float64:
-        """Return the values of some columns and series in a shape that broadcasts to `array`."""
-        shape = [1] * len(array.shape)
-        names = (columns,) if isinstance(columns, str) else columns or self.columns
-        numbers = [self._column_number(name) for name in names]
-        rows = self._series_rows(series_id, array)
-        picked = values[:, numbers][rows]  # (1 or batch, C)
-        if self.series is not None:
-            self._check_unseen(self.counts[:, numbers][rows] == 0, numbers, self.series, rows)
+    def _of_batch(
+        self, array: Any, columns: Any, series_id: Any, axis: int | None, table: Any
+    ) -> tuple[Float64, Float64]:
+        """Return center and spread of a batch in a shape that broadcasts to `array`."""
+        shape = tuple(array.shape)
+        names = (columns,) if isinstance(columns, str) else tuple(columns or self.columns)
+        for name in names:
+            if name not in self.columns:
+                raise unknown_column(name, self.columns, "the scaler")
+        place = None
         if not isinstance(columns, str):
-            if not shape or array.shape[axis] != len(names):
-                raise ValueError(
-                    f"`array` must have {len(names)} channels {tuple(names)} along axis {axis}, "
-                    f"got shape {tuple(array.shape)}"
-                )
-            shape[axis] = len(names)
+            found = origins.find_origins(self, table)
+            if columns is None:
+                origins.check_default_columns(names, found)
+            place = origins.channel_axis(shape, names, axis, found)
+        series = None
         if self.series is not None:
-            shape[0] = len(picked)
-        shaped: Float64 = picked.reshape(shape)
-        return shaped
+            count = shape[0] if shape else 0
+            series = origins.find_series(self, series_id, count, table)
+        return self._center_spread_of(names, series, shape, place)
 
-    def _column_number(self, column: str) -> int:
-        if column not in self.columns:
-            raise unknown_column(column, self.columns, "the scaler")
-        return self.columns.index(column)
+    def _center_spread_of(
+        self,
+        columns: Sequence[str],
+        series: BatchSeries | None,
+        shape: tuple[int, ...],
+        axis: int | None,
+    ) -> tuple[Float64, Float64]:
+        """Return center and spread in a shape that broadcasts to a batch of a shape.
 
-    def _series_rows(self, series_id: Any, array: Any) -> Any:
-        """Return the rows of the statistics for the samples of a batch."""
-        if self.series is None:
-            return slice(None)
-        if series_id is None:
-            raise ValueError("`series_id` must be given: the scaler is per series")
-        ids = np.asarray(series_id)
-        if ids.dtype.kind not in "iu" or ids.shape != tuple(array.shape[:1]):
-            raise ValueError(
-                f"`series_id` must be integers of shape {tuple(array.shape[:1])}, got dtype "
-                f"{ids.dtype} and shape {ids.shape}"
-            )
-        bad = (ids < 0) | (ids >= len(self.series))
-        if bad.any():
-            raise IndexError(f"`series_id` must be in [0, {len(self.series)}), got {ids[bad][0]}")
-        return ids
+        Columns that the scaler does not have are not scaled.
+
+        Parameters
+        ----------
+        series
+            Those of the samples, with a scaler per series.
+        axis
+            The axis of the columns; None for a batch of one column without such an axis.
+        """
+        here = [place for place, name in enumerate(columns) if name in self.columns]
+        own = [self.columns.index(columns[place]) for place in here]
+        rows = np.zeros(1, dtype=np.int64) if series is None else series.rows
+        center, spread = np.zeros((len(rows), len(columns))), np.ones((len(rows), len(columns)))
+        unknown = rows < 0
+        center[:, here], spread[:, here] = (one[rows][:, own] for one in self._center_spread)
+        center[unknown], spread[unknown] = 0.0, 1.0
+        if self._has_fallback:
+            assert self.pooled is not None
+            for place, column in zip(here, own, strict=True):
+                center[unknown, place] = self.pooled.center[0, column]
+                spread[unknown, place] = self.pooled.spread[0, column]
+        if series is not None:
+            unseen = (self.counts[rows][:, own] == 0) | unknown[:, None]
+            self._check_unseen(unseen, own, series.names, series.numbers)
+        broadcast = [1] * len(shape)
+        if axis is not None:
+            broadcast[axis] = len(columns)
+        if series is not None:
+            broadcast[0] = len(rows)
+        return center.reshape(broadcast), spread.reshape(broadcast)
+
+    @cached_property
+    def _remembered(self) -> list[BatchOrigin]:
+        """Origins of batches that this scaler has scaled in this process."""
+        return []
+
+    @cached_property
+    def _matched(self) -> list[tuple[tuple[Any, ...], Int64]]:
+        """Names of the series of some tables, and their rows here."""
+        return []
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_remembered", "_matched", "_series_rows")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    @cached_property
+    def _series_rows(self) -> dict[SeriesName, int]:
+        """The row of each series by name."""
+        return {name: row for row, name in enumerate(self.series or ())}
+
+    def _rows_of(self, names: tuple[Any, ...]) -> Int64:
+        """Return the row of each series of a table, given its names; -1 for an unknown one.
+
+        Kept for some tables: O(1) time after the first call.
+        """
+        for known, rows in list(self._matched):
+            if known is names:
+                return rows
+        plain = plain_names(names)
+        if plain == self.series:
+            rows = np.arange(len(names), dtype=np.int64)
+        else:
+            rows = match_names(plain, self._series_rows)
+        self._matched.append((names, rows))
+        del self._matched[:-MATCHED]
+        return rows
 
     def factors(
         self, columns: Sequence[str], table: Table, used: Int64
@@ -409,7 +488,11 @@ class Scaler:
         unseen = np.zeros((len(used), len(columns)), dtype=np.bool_)
         if not here:
             return None, None, unseen
-        rows = np.zeros(1, dtype=np.int64) if self.series is None else self._table_rows(table)
+        rows = (
+            np.zeros(1, dtype=np.int64)
+            if self.series is None
+            else self._rows_of(table.series_names)
+        )
         known = rows >= 0
         scale = np.ones((len(rows), len(columns)))
         shift = np.zeros((len(rows), len(columns)))
@@ -427,15 +510,6 @@ class Scaler:
             return scale[0], shift[0], unseen
         self._check_unseen(unseen[:, here], own, table.series_names, used)
         return scale, shift, unseen
-
-    def _table_rows(self, table: Table) -> Int64:
-        """Return the row of each series of `table`, -1 for an unknown one."""
-        assert self.series is not None
-        names = json_names(table.series_names)
-        if names == self.series:
-            return np.arange(len(names), dtype=np.int64)
-        known = {name: row for row, name in enumerate(self.series)}
-        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
 
     def _check_unseen(
         self, unseen: Bools, columns: Sequence[int], names: Sequence[Any], series: Int64
@@ -544,21 +618,6 @@ def _check_observed(names: Sequence[str], found: Estimates) -> None:
     for column, name in enumerate(names):
         if not found.counts[:, column].any():
             raise ValueError(f"column {name!r} has no observed value in the rows read to fit it")
-
-
-def json_names(names: Sequence[Any]) -> tuple[SeriesName, ...]:
-    """Return the names of series as JSON has them: numbers, texts and tuples, others as text."""
-    if set(map(type, names)) <= {str, int, float, bool, type(None)}:
-        return tuple(names)
-    return tuple(map(_json_name, names))
-
-
-def _json_name(name: Any) -> Any:
-    if isinstance(name, tuple):
-        return tuple(_json_name(part) for part in name)
-    if isinstance(name, np.generic) and not isinstance(name, (np.datetime64, np.timedelta64)):
-        name = name.item()
-    return name if name is None or isinstance(name, (str, bool, int, float)) else str(name)
 
 
 def _parse(text: str | bytes) -> Scaler:

@@ -241,12 +241,21 @@ def is_numeric(column: ColumnData) -> bool:
     return column.categories is None and column.dtype != "bool"
 
 
-def table_of(data: Table | Windows) -> Table:
-    """Return the table itself, or that of the windows."""
+def as_array(values: Any) -> Any:
+    """Return an array or a tensor on any device as an array; bfloat16 as float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":
+            values = values.float()
+    return np.asarray(values)
+
+
+def table_of(data: Table | Windows, name: str = "data") -> Table:
+    """Return the table itself, or that of the windows, argument `name`."""
     if isinstance(data, Table):
         return data
     if not hasattr(data, "covered_rows"):
-        raise TypeError(f"`data` must be a Table or Windows, got a {type(data).__name__}")
+        raise TypeError(f"`{name}` must be a Table or Windows, got a {type(data).__name__}")
     return data.table
 
 

@@ -21,6 +21,7 @@ from windeck.columns.dtypes import Bits, Bools
 from windeck.columns.times import parse_time, time_tick
 from windeck.table.streamed import StreamedTimes
 from windeck.windows.filters import (
+    NAMED_SERIES,
     WindowFilter,
     WindowReport,
     apply_filter,
@@ -97,9 +98,11 @@ class WindowSelection:
 
     @classmethod
     def of_table(
-        cls, offsets: Int64, span: WindowSpan, conditions: WindowFilter
+        cls, offsets: Int64, span: WindowSpan, conditions: WindowFilter, names: Sequence[Any]
     ) -> WindowSelection:
         """Select all windows that fit into their series and pass the filter.
+
+        `names` are those of the series, for the report.
 
         Raises
         ------
@@ -109,7 +112,7 @@ class WindowSelection:
         Warns
         -----
         UserWarning
-            If some series are shorter than a window.
+            If some series are shorter than a window, or lose every window to the filter.
         """
         runs = span.runs(offsets)
         series, fitting, short = len(runs.count), runs.total, int((runs.count == 0).sum())
@@ -138,8 +141,14 @@ class WindowSelection:
                 f"too many missing target values and {dropped['gap']} span a break in time"
             )
         report = WindowReport(fitting, series, short, fitting, {}, span.rows, steps)
-        report = report.drop(**dropped)
-        return cls(offsets, span, runs, result.keep, report)
+        selection = cls(offsets, span, runs, result.keep, report.drop(**dropped))
+        lost = np.flatnonzero((runs.count > 0) & (selection.window_counts() == 0))
+        if not len(lost):
+            return selection
+        series_names = tuple(names[number] for number in runs.series[lost[:NAMED_SERIES]].tolist())
+        report = replace(selection.report, lost_series=len(lost), lost_names=series_names)
+        warnings.warn(f"{report.describe_lost()}; `explain()` has the reasons", stacklevel=3)
+        return replace(selection, report=report)
 
     @cached_property
     def count(self) -> int:

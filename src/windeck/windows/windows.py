@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,8 +48,14 @@ from windeck.windows.filters import (
     describe_steps,
     gap_in_units,
 )
-from windeck.windows.forecasts import as_predictions, latest_contexts, prediction_table
+from windeck.windows.forecasts import (
+    as_predictions,
+    in_units,
+    latest_contexts,
+    prediction_table,
+)
 from windeck.windows.index import WindowSpan, pad_sides
+from windeck.windows.origins import channel_axis, note_windows
 from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
 from windeck.windows.splits import Split, warn_of_unseen
@@ -152,8 +158,8 @@ class Windows:
     Warns
     -----
     UserWarning
-        If some series are shorter than a window, or unknown to a scaler per series: once each, with
-        their number.
+        If some series are shorter than a window, lose every window to a filter, or are unknown to a
+        scaler per series: once each, with their number.
 
     Examples
     --------
@@ -244,7 +250,9 @@ class Windows:
             self.max_gap,
             *allowed,
         )
-        self._selection = WindowSelection.of_table(table.offsets, self.span, conditions)
+        self._selection = WindowSelection.of_table(
+            table.offsets, self.span, conditions, table.series_names
+        )
         self._set_scaler(scaler)
         warn_of_unseen([self])
 
@@ -278,6 +286,7 @@ class Windows:
             self._gatherer = StreamedGatherer(self._index, blocked, self.table)
         else:
             self._gatherer = BatchGatherer(self._index, plan, self.table, self._columns)
+        note_windows(self)
 
     def _native_keys(self) -> list[BatchKey]:
         """Return the keys that the native gather makes."""
@@ -452,15 +461,16 @@ class Windows:
         return getattr(self._gatherer, "expect", None)
 
     def check_growth(self, larger: object) -> None:
-        """Check that a streamed table has only grown, as `Stream` with ``grown=`` does.
+        """Check that a table has only grown, as `Stream` with ``grown=`` does.
 
         Raises
         ------
         ValueError
-            If both tables are streamed and the larger one lacks a file of the smaller one, or a
-            file, a code of a category or a number of a series (with the key series_id) is another.
+            If a code of a category, or a number of a series (with the key series_id), is another in
+            the larger table; or if both tables are streamed and the larger one lacks a file of the
+            smaller one, or has another one.
         """
-        if isinstance(larger, Windows) and isinstance(self.table, StreamedTable):
+        if isinstance(larger, Windows):
             numbers = "series_id" in self._index_keys
             self.table.check_growth(larger.table, self.roles.all, numbers=numbers)
 
@@ -850,8 +860,90 @@ class Windows:
         other._set_scaler(self.scaler)
         return other
 
+    def inverse_transform(
+        self, values: Any, indices: Any = None, *, columns: Names = None, series_id: Any = None
+    ) -> Any:
+        """Return values that are scaled as batches of these windows, in their original units.
+
+        Parameters
+        ----------
+        values
+            Array or tensor on any device, in the layout of batches: (batch, horizon, columns), or
+            with ``layout="bct"`` (batch, columns, horizon); of one column also (batch, horizon).
+            Or a mapping of columns to (batch, horizon), as with ``layout="columns"``.
+        indices
+            The window of each row of `values`. Default: all windows, in order.
+        columns
+            The columns of `values`. Default: the target columns.
+        series_id
+            Instead of `indices`: the series of each row, as the key of a batch of these windows, or
+            names. One of both is needed if the scaler has a scaling for each series.
+
+        Returns
+        -------
+        array or tensor
+            As of `Scaler.inverse_transform`. Columns that the scaler does not have are not changed;
+            without a scaler no column is.
+
+        Raises
+        ------
+        KeyError, IndexError
+            If the windows do not have a column, a window or a number of a series.
+        ValueError
+            If shapes do not match.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> columns = {"load": np.array([0.0, 1.0, 10.0, 30.0])}
+        >>> table = wd.Table.from_columns(columns, offsets=[0, 2, 4], series_names=["a", "b"])
+        >>> scaler = wd.Scaler.fit(table, kind="minmax", per_series=True)
+        >>> w = wd.Windows(table, context_length=2, scaler=scaler)
+        >>> batch = w.gather([1, 0])
+        >>> w.inverse_transform(batch["past_target"], series_id=batch["series_id"])[:, :, 0]
+        array([[10., 30.],
+               [ 0.,  1.]])
+        """
+        if isinstance(values, Mapping):
+            return {
+                name: self.inverse_transform(array, indices, columns=name, series_id=series_id)
+                for name, array in values.items()
+            }
+        names, shape = self._column_names(columns), tuple(values.shape)
+        axis = None
+        if len(shape) != 2 or len(names) != 1:
+            axis = channel_axis(shape, names, 1 if self.layout == "bct" else -1)
+        if series_id is not None and indices is not None:
+            raise ValueError("`indices` and `series_id` must not both be given")
+        if series_id is None and self.scaler is not None and self.scaler.series is not None:
+            numbers = self._window_numbers(indices)
+            if len(numbers) != shape[0]:
+                raise ValueError(
+                    f"`values` must have a row for each of {len(numbers)} windows, got shape "
+                    f"{shape}; expected `indices` or `series_id` of other rows"
+                )
+            series_id, _ = self._index.locate(numbers)
+        return in_units(self, values, names, axis, series_id)
+
+    def _column_names(self, columns: Names) -> tuple[str, ...]:
+        """Return the names of columns given, or of the targets."""
+        if columns is None:
+            return self.roles.target
+        return (columns,) if isinstance(columns, str) else tuple(columns)
+
+    def _window_numbers(self, indices: Any) -> Int64:
+        """Return the numbers of windows given, or of all windows."""
+        return np.arange(len(self), dtype=np.int64) if indices is None else as_indices(indices)
+
     def prediction_table(
-        self, predictions: Any, indices: Any = None, *, columns: Names = None, step: Any = None
+        self,
+        predictions: Any,
+        indices: Any = None,
+        *,
+        columns: Names = None,
+        step: Any = None,
+        scaled: bool | None = None,
     ) -> pa.Table:
         """Return predictions with the series and time stamps that they are for, as an Arrow table.
 
@@ -859,9 +951,9 @@ class Windows:
         ----------
         predictions
             Array or tensor of shape (windows, horizon) or (windows, horizon, columns), with
-            ``layout="bct"`` (windows, columns, horizon), in original units (see
-            `Scaler.inverse_transform`). The first step is the first one after the past and the gap;
-            the horizon need not be `prediction_length`.
+            ``layout="bct"`` (windows, columns, horizon), with ``layout="columns"`` also a mapping
+            of columns to (windows, horizon). The first step is the first one after the past and the
+            gap; the horizon need not be `prediction_length`.
         indices
             The window of each row of `predictions`. Default: all windows, in order.
         columns
@@ -869,19 +961,24 @@ class Windows:
         step
             Time from one row to the next where a series has ended: a duration as for `max_gap`, or
             months such as ``np.timedelta64(1, "M")``. Default: the usual step of each series.
+        scaled
+            Must be given if these windows have a scaler. True: predictions are scaled as batches
+            are, and the table has them in original units, see `inverse_transform`. False: they are
+            in original units.
 
         Returns
         -------
         pyarrow.Table
             Of windows * horizon rows, window by window: ``series_id`` (``series_id_0``, ... with
-            several id columns), ``timestamp``, and the columns. Without time stamps ``row``, int64:
-            the row counted from the start of the series. O(rows + series) time and memory.
+            several id columns), ``timestamp`` in the time zone of the table, and the columns.
+            Without time stamps ``row``, int64: the row counted from the start of the series.
+            O(rows + series) time and memory.
 
         Raises
         ------
         ValueError
             If shapes differ from windows and columns; if a series has no step, or has steps of
-            months or years, and `step` is not given.
+            months or years, and `step` is not given; if `scaled` is not given with a scaler.
 
         Examples
         --------
@@ -894,12 +991,16 @@ class Windows:
         >>> w.prediction_table(np.array([[0.5, 1.5]])).to_pydict()["timestamp"]
         [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
         """
-        numbers = np.arange(len(self), dtype=np.int64) if indices is None else as_indices(indices)
+        numbers, names = self._window_numbers(indices), self._column_names(columns)
         series, starts = self._index.locate(numbers)
-        if isinstance(columns, str):
-            columns = (columns,)
-        names = self.roles.target if columns is None else tuple(columns)
         values = as_predictions(predictions, len(numbers), names, self.layout)
+        if scaled is None and self.scaler is not None:
+            raise ValueError(
+                "`scaled` must be given, as the windows have a scaler: scaled=True for predictions "
+                "that are scaled as batches are, scaled=False for those in original units"
+            )
+        if scaled:
+            values = in_units(self, values, names, -1, series)
         return prediction_table(self.table, self.span, series, starts, values, names, step)
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
