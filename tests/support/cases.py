@@ -184,11 +184,10 @@ def random_column(
         valid &= present
     missing = None if rng.random() < 0.5 else int((~valid).sum())
     data = ColumnData(name, values, validity, shift, None, missing, dtype)
-    can_miss = missing > 0 if missing is not None else validity is not None or "float" in dtype
     plain = values
     if dtype == "bfloat16":
         plain = (values.astype(np.uint32) << 16).view(np.float32)
-    return data, ref.Column(plain, valid.tolist(), can_miss, dtype)
+    return data, ref.Column(plain, valid.tolist(), dtype)
 
 
 def random_stamps(rng: np.random.Generator, offsets: list[int]) -> list[int]:

@@ -256,8 +256,12 @@ def test_columns_that_would_hide_other_keys_are_refused() -> None:
     options: dict[str, Any] = {"context_length": 2, "layout": "columns"}
     with pytest.raises(ValueError, match="column 'start' has the name of another key"):
         wd.Windows(table_of(start=np.arange(5)), **options)
-    with pytest.raises(ValueError, match="'load_mask' has the name of another key"):
-        wd.Windows(table_of(load=np.arange(5.0), load_mask=np.arange(5)), **options)
+    table = table_of(load=np.arange(5), load_mask=np.arange(5) * 2)
+    for also in ({}, {"masks": True}, {"keys": "load", "masks": True}):
+        with pytest.raises(ValueError, match="'load_mask' has the name of the mask of 'load': ren"):
+            wd.Windows(table, **options, **also)
+    batch = wd.Windows(table, **options, masks=False).gather([1])
+    assert batch["load_mask"].tolist() == [[2, 4]]
 
 
 @pytest.mark.parametrize("indices", [[0.5], np.array([1.0]), ["a"], [[0, 1]], None, [True]])

@@ -23,8 +23,7 @@ def case_of(table: wd.Table, columns: list[str], **options: Any) -> ref.Case:
     for name in columns:
         data = table.column(name)
         valid = data.observed()
-        can_miss = data.missing is None or data.missing > 0
-        found[name] = ref.Column(data.values, valid.tolist(), can_miss, data.values.dtype.name)
+        found[name] = ref.Column(data.values, valid.tolist(), data.values.dtype.name)
     stamps = table.timestamps
     numbers = None if stamps is None else stamps.view(np.int64).tolist()
     return ref.Case(found, table.offsets.tolist(), stamps=numbers, **options)

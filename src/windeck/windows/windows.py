@@ -34,6 +34,7 @@ from windeck.windows.batch_spec import (
     OutputDtypes,
     batch_keys,
     check_keys,
+    check_masks,
     resolve_dtypes,
     select_keys,
 )
@@ -121,21 +122,23 @@ class Windows:
         from the last possible one, so that the latest rows are used.
     keys
         Names of the keys of a batch, such as ``("past_target", "future_target")``; the others cost
-        nothing. A mask is a key of its own, and given also where nothing is missing. Values do not
-        depend on `keys`, nor do orders and states: missing ones are `fill` without a mask too.
-        Default: all, with masks where something can be missing.
+        nothing. A mask is a key of its own, named or added by `masks`. Values do not depend on
+        `keys`, nor do orders and states: missing ones are `fill` without a mask too. Default: all.
     min_observed_past, min_observed_future
         Drop windows with fewer observed (not missing) target values in the context, and in the
         future: numbers of values, steps times target columns. Steps of padding are not observed.
+    masks
+        Whether every key of columns has a ``<key>_mask``. Default: True without `keys`; with `keys`
+        those masks that are named.
 
     Notes
     -----
     **Keys** of a batch: ``past_target``, ``future_target``, ``past_known``, ``future_known``,
-    ``past_covariates``, ``static``, as far as there are such columns (and a future). A key has a
-    ``<key>_mask`` (bool, 1 = observed) if something in it can be missing: with padding, with nulls,
-    and in floating columns unless the table counted no NaN. ``series_id`` and ``start`` are int64
-    of shape (batch,): the number of the series and the row in the table of the first context step.
-    With padding that row may lie before the series.
+    ``past_covariates``, ``static``, as far as there are such columns (and a future). Each has a
+    ``<key>_mask`` (bool, 1 = observed), also where nothing is missing: keys and dtypes depend on
+    options, never on the data. ``series_id`` and ``start`` are int64 of shape (batch,): the number
+    of the series and the row in the table of the first context step. With padding that row may lie
+    before the series.
 
     **Cost**: O(series) time and memory. With `max_missing`, `max_gap` and the like the rows
     are read once and each window takes one bit.
@@ -199,6 +202,7 @@ class Windows:
         keys: Names = None,
         min_observed_past: int | None = None,
         min_observed_future: int | None = None,
+        masks: bool | None = None,
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
@@ -224,7 +228,7 @@ class Windows:
         self.max_missing = check_number("max_missing", max_missing)
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._dtypes = OutputDtypes(dtype, self.roles.all)
-        self._wanted = check_keys(keys)
+        self._wanted, self._masks = check_keys(keys), check_masks(masks)
         self._columns = {name: table.column(name) for name in self.roles.all}
         targets = [self._columns[name] for name in self.roles.target]
         #: Least numbers of observed values, by option.
@@ -259,7 +263,7 @@ class Windows:
         self.scaler = scaler
         keys = batch_keys(self.roles, self.span, self.layout)
         self._all_keys = resolve_dtypes(keys, self._columns, self._dtypes, scaler, self.fill)
-        self._keys, self._index_keys = select_keys(self._all_keys, self._wanted)
+        self._keys, self._index_keys = select_keys(self._all_keys, self._wanted, self._masks)
         self._make_native()
 
     def _make_native(self) -> None:
