@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
 
 
 def unknown_column(
@@ -20,6 +22,18 @@ def unknown_column(
 def _some(names: list[str]) -> str:
     shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
     return f"it has {shown}" if names else "it has none"
+
+
+def some_names(names: Sequence[Any], numbers: Iterable[int]) -> str:
+    """Return the names with these numbers for a message: the first ten, and dots for the rest.
+
+    Examples
+    --------
+    >>> some_names("abcdefghijklmno", range(12))
+    "'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', ..."
+    """
+    first = list(islice(numbers, 11))
+    return ", ".join(repr(names[number]) for number in first[:10]) + ", ..." * (len(first) > 10)
 
 
 def format_bytes(nbytes: float) -> str:

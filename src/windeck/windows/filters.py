@@ -249,6 +249,13 @@ def parse_duration(text: str) -> np.timedelta64:
         ) from None
 
 
+#: The option that drops windows for a reason.
+FILTERS = {
+    "missing": "max_missing",
+    "past": "min_observed_past",
+    "future": "min_observed_future",
+    "gap": "max_gap",
+}
 REASONS = {
     "missing": "with too many missing target values",
     "past": "with too few observed past values",

@@ -49,7 +49,8 @@ from windeck.windows.filters import (
     describe_steps,
     gap_in_units,
 )
-from windeck.windows.forecasts import as_predictions, latest_contexts, prediction_table
+from windeck.windows.forecasts import as_predictions, prediction_table
+from windeck.windows.future import add_future, latest_windows
 from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
@@ -800,6 +801,7 @@ class Windows:
             subset has one bit for each window between the first and the last kept of a series.
         last
             Number of windows of each series to keep: its last ones that meet the other conditions.
+            The inputs of a forecast are those of `latest`, which no filter drops.
 
         Raises
         ------
@@ -807,29 +809,56 @@ class Windows:
             If a series or a window does not exist.
         ValueError
             If no window is left, or a window is named twice.
+
+        Warns
+        -----
+        UserWarning
+            If `last` keeps earlier windows of some series, as a filter dropped their last ones.
         """
         selected = subset.select(
             self._selection, self.table, series, rows, time, indices, mask, last
         )
         return self if selected is self._selection else self._with_selection(selected)
 
-    def latest(self) -> Windows:
-        """Return the last context of each series, without a future: the inputs of a forecast.
+    def latest(self, *, future: bool | Table = False, step: Any = None) -> Windows:
+        """Return the last context of each series: the inputs of a forecast.
 
         A context ends with the last row of its series; of a part of a split or a subset of rows,
-        with the last row of the part in that series. Windows are as these in all else, but
-        `max_missing`, `max_gap` and the like drop none of them. With ``pad="start"`` shorter series
-        have one too. O(series) time and memory.
+        with the last row of the part in that series. Windows are as these in all else, but options
+        that choose windows for training do not apply: `max_missing`, `max_gap` and the like drop
+        none of them, and `stride` moves none. With ``pad="start"`` shorter series have one too.
+
+        Parameters
+        ----------
+        future
+            What the windows have of the future. False: nothing. True: the rows that follow the
+            context in the table, which are the last ones of a series: those of a forecast, appended
+            with known covariates and unknown targets. The context ends before them. Behind a part
+            of a split they are the next rows of the table. A table: its known covariates at the
+            series and time stamps of the future, for windows of a table in memory that is made of
+            these rows and of the contexts.
+        step
+            With a table: the time from one row to the next, as for `prediction_table`.
+
+        Returns
+        -------
+        Windows
+            At most one window a series. O(series) time and memory; with `future` O(series * rows of
+            a window).
 
         Raises
         ------
+        KeyError
+            If the table `future` lacks a column or has other ids.
         ValueError
-            If no series has a context.
+            If no series has a context; if rows of the future are missing, or have known targets at
+            the end of a series: the first series and time stamp.
 
         Warns
         -----
         UserWarning
-            If some series are shorter than a context: once, with their number.
+            If some series are shorter than a context, with their names; if targets are unknown for
+            more rows than those of the future.
 
         Examples
         --------
@@ -840,12 +869,44 @@ class Windows:
         >>> w.gather([0, 1])["past_target"][:, :, 0]
         array([[3, 4],
                [8, 9]])
+
+        With the temperature of the next day, which is known by a weather forecast:
+
+        >>> hours = np.datetime64("2024-01-01T00") + np.arange(72)
+        >>> past = {"load": np.arange(48.0), "temperature": np.zeros(48), "time": hours[:48]}
+        >>> table = wd.Table.from_columns(past, timestamp_column="time")
+        >>> w = wd.Windows(table, context_length=24, prediction_length=24,
+        ...                known_covariates="temperature")
+        >>> next_day = {"temperature": np.ones(24), "time": hours[48:]}
+        >>> next_day = wd.Table.from_columns(next_day, timestamp_column="time")
+        >>> batch = w.latest(future=next_day).gather([0])
+        >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
+        (np.float64(47.0), np.float64(24.0))
         """
         other = self._copy()
-        other._selection = latest_contexts(self._selection)
+        targets = [self._columns[name] for name in self.roles.target]
+        with_table = isinstance(future, Table)
+        if not with_table and not isinstance(future, bool):
+            raise TypeError(f"`future` must be a bool or a Table, got a {type(future).__name__}")
+        if future is not False and not self.span.prediction_length:
+            raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
+        if step is not None and not with_table:
+            raise ValueError(f"`step` is {step!r}, expected future=table with it")
+        other._selection = latest_windows(
+            self._selection,
+            self.table,
+            targets,
+            future=future is not False,
+            follows=future is True,
+        )
         other.span = other._selection.span
+        if isinstance(future, Table):
+            other.table, other._selection = add_future(
+                other._selection, other.span, self.roles, self.table, future, step
+            )
+            other._columns = {name: other.table.column(name) for name in self.roles.all}
         other.max_missing, other.max_gap, other._observed = 1.0, None, {}
-        if self._wanted is not None and self.layout != "columns":
+        if future is False and self._wanted is not None and self.layout != "columns":
             other._wanted = tuple(name for name in self._wanted if name[:7] != "future_")
             if not other._wanted:
                 raise ValueError(
