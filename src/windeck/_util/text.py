@@ -12,11 +12,15 @@ def unknown_column(
     name: str, known: Iterable[str], where: str = "the table", noun: str = "column"
 ) -> KeyError:
     """Return the error for an unknown column, with the most similar of the known names."""
+    return KeyError(f"{where} has no {noun} {name!r}; {similar_names(name, known)}")
+
+
+def similar_names(name: str, known: Iterable[str]) -> str:
+    """Return a question with the most similar of the known names, or else some of these."""
     names = list(known)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     near += [k for k in names if k.lower() == str(name).lower() and k not in near]
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
-    return KeyError(f"{where} has no {noun} {name!r}; {hint}")
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
 
 
 def _some(names: list[str]) -> str:

@@ -14,6 +14,7 @@ from windeck import _core
 from windeck._util.fingerprints import digest
 from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
+from windeck._util.options import explain_options
 from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
 from windeck.orders import BlockPermutation
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 Names = str | Iterable[str] | None
 
 
+@explain_options
 class Windows:
     """The windows of a table, as a source of samples.
 
@@ -80,7 +82,8 @@ class Windows:
     context_length, prediction_length
         Number of past steps, at least 1, and of future steps, at least 0.
     gap
-        Rows left out between past and future; unused without a future. A negative one lets the
+        Rows left out between past and future; without a future they only move the first step of
+        `prediction_table`. A negative one lets the
         future begin before the past ends, as models do that start decoding from known labels:
         ``gap=-48`` repeats the last 48 past steps at the start of the future.
     stride
@@ -104,7 +107,7 @@ class Windows:
         that of zeros in the masks of the targets, so steps of padding count.
     max_gap
         Drop windows with neighbouring time stamps that are further apart: a timedelta, a text such
-        as ``"1h"``, or an integer in the unit of the time stamps.
+        as ``"1h"``, ``"15min"`` or ``"1h30m"``, or an integer in the unit of the time stamps.
     scaler
         Scaling of its columns inside `gather`. Missing values become `fill`, which is not scaled.
     layout
@@ -120,7 +123,7 @@ class Windows:
         padded. Default: 1. A future that overlaps the past has one step more than the overlap.
     anchor
         ``"start"``: `stride` is counted from the first possible window of each series; ``"end"``:
-        from the last possible one, so that the latest rows are used.
+        from the last possible one, so that the latest rows are used. The same with a stride of 1.
     keys
         Names of the keys of a batch, such as ``("past_target", "future_target")``; the others cost
         nothing. A mask is a key of its own, named or added by `masks`. Values do not depend on
@@ -671,9 +674,9 @@ class Windows:
         self,
         validation: Any = 0.1,
         test: Any = 0.1,
-        *,
         by: Literal["time", "series"] = "time",
-        seed: int = 0,
+        *,
+        seed: int | None = None,
         validation_rows: int | None = None,
         test_rows: int | None = None,
     ) -> Split:
@@ -689,6 +692,8 @@ class Windows:
             window, with ``prediction_length=0``); its context may reach back into earlier parts.
             Windows across a border are dropped and counted. ``"series"``: whole series are
             distributed by a permutation of `seed`.
+        seed
+            Of ``by="series"``, and an error without it; None means 0.
         validation_rows, test_rows
             Instead of shares: the numbers of last rows of each series that are validation and
             test, test after validation. If only one is given, the other is 0.
