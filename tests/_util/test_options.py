@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -138,11 +137,11 @@ def windows(**options: Any) -> wd.Windows:
         (plain(), r"got Table without gather; make one of it: wd.Windows\(table, context"),
         (np.arange(3.0), r"got ndarray .*Windows\(wd.Table.from_columns"),
         (torch.arange(3), r"got Tensor .*Windows\(wd.Table.from_columns"),
-        (pd.DataFrame({"x": [1.0]}), r"got DataFrame .*Table.from_arrow\(frame\)"),
+        (type("DataFrame", (), {})(), r"got DataFrame .*Table.from_arrow\(frame\)"),
         ("data.parquet", r"got str .*Windows\(wd.Table.read\(path\), context_length"),
         (Path("data.parquet"), r"got PosixPath .*Windows\(wd.Table.read\(path\), context_length"),
         (wd.MapDataset(windows()), r"got MapDataset .*its attribute `source` is one"),
-        (DataLoader([1]), r"got DataLoader .* is used in its place"),
+        (DataLoader(wd.MapDataset(windows())), r"got DataLoader .* is used in its place"),
         (windows().split(), r"got Split .* such as split.train"),
     ],
     ids=lambda value: type(value).__name__,
@@ -158,7 +157,7 @@ def test_a_data_loader_refuses_a_loader(restart: bool) -> None:
     with pytest.raises(
         TypeError, match=r"a Loader makes whole batches itself, .*MapDataset\(source"
     ):
-        DataLoader(loader)
+        DataLoader(loader)  # type: ignore[arg-type]
     assert isinstance(loader, wd.Loader)
 
 

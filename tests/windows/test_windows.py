@@ -14,6 +14,9 @@ from support.window_tables import table_of
 from windeck.sources import Source
 from windeck.windows.index import WindowSpan
 
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
+
 # --- the arithmetic ---------------------------------------------------------------------------
 
 

@@ -18,6 +18,9 @@ from support.window_tables import mixed, table_of
 from windeck import _core
 from windeck.windows.windows import Windows
 
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
+
 __all__ = ["mixed"]  # a fixture
 
 ROLES = {"target_columns": "load", "known_covariates": "hour", "static_covariates": "count"}

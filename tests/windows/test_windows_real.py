@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 import windeck as wd
 from models import reference as ref
 from support.real_data import real_data
+
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
 
 
 def real(name: str, **options: Any) -> wd.Table:

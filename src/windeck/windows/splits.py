@@ -88,7 +88,7 @@ def split(
     table: Table,
     validation: Any,
     test: Any,
-    by: str,
+    by: Any,
     seed: int | None,
     validation_rows: int | None = None,
     test_rows: int | None = None,

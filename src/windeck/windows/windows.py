@@ -56,6 +56,7 @@ from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
 from windeck.windows.splits import Split, warn_of_unseen
+from windeck.windows.static_columns import warn_of_varying
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
 from windeck.windows.subset import WindowSelection
 
@@ -93,8 +94,9 @@ class Windows:
     target_columns
         Columns to predict. Default: every column not named elsewhere.
     known_covariates, past_covariates, static_covariates
-        Columns known in the future too; known in the past only; constant in a series (the
-        series' first row is read). A column has one role.
+        Columns known in the future too; known in the past only; constant in a series, of which the
+        first row is read. Static columns are read once, to warn of those that vary. A column has
+        one role.
     pad
         ``"start"`` (or True): windows may begin before their series, with at least one context step
         inside it. ``"end"``: futures may end after it, with at least one step after the past
@@ -160,7 +162,7 @@ class Windows:
     -----
     UserWarning
         If some series are shorter than a window, or unknown to a scaler per series: once each, with
-        their number.
+        their number; if a static covariate varies within a series, with names of series.
 
     Examples
     --------
@@ -255,6 +257,7 @@ class Windows:
         self._selection = WindowSelection.of_table(table.offsets, self.span, conditions)
         self._set_scaler(scaler)
         warn_of_unseen([self])
+        warn_of_varying(table, self.roles.static)
 
     def _set_scaler(self, scaler: Scaler | None) -> None:
         """Resolve the dtypes of keys with a scaler, and make the native objects."""
