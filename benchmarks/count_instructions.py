@@ -101,6 +101,33 @@ def windows_gather(batch: int, scaled: bool) -> Loop:
     return lambda: source.gather(wanted)
 
 
+def complete_gather(batch: int, masks: bool) -> Loop:
+    """The gather of one column without missing values, with masks or without."""
+    import numpy as np
+
+    import windeck as wd
+
+    rows = wd.Table.from_columns({"c0": np.zeros(ROWS, np.float32)}).with_missing_counts()
+    source = windows(rows, masks=masks)
+    wanted = scattered(len(source), batch)
+    return lambda: source.gather(wanted)
+
+
+def complete_step(masks: bool) -> Loop:
+    """A step of a loader, without missing values, with masks or without."""
+    import numpy as np
+    import torch
+
+    import windeck as wd
+
+    torch.set_num_threads(1)
+    rows = wd.Table.from_columns({"c0": np.zeros(ROWS, np.float32)}).with_missing_counts()
+    source = windows(rows, masks=masks)
+    loader = wd.Loader(source, batch_size=32, shuffle=True, seed=7, prefetch=0)
+    batches = iter(loader)
+    return lambda: next(batches)
+
+
 def rows_storage_gather() -> Loop:
     import numpy as np
 
@@ -182,6 +209,18 @@ LOOPS: dict[str, tuple[Callable[[], Loop], int]] = {
     "BlockPermutation.slice, 65,536": (block_permutation_slice, 3),
     "Windows.gather, batch 32": (partial(windows_gather, 32, False), 50),
     "Windows.gather, batch 1,024, scaled": (partial(windows_gather, 1024, True), 4),
+    **{
+        f"Windows.gather, nothing missing, batch {batch}, masks={masks}": (
+            partial(complete_gather, batch, masks),
+            20,
+        )
+        for batch in (32, 1024)
+        for masks in (False, True)
+    },
+    **{
+        f"Loader step, nothing missing, masks={masks}": (partial(complete_step, masks), 50)
+        for masks in (False, True)
+    },
     "rows storage, Windows.gather, batch 256": (rows_storage_gather, 20),
     "PackedSequences.gather, 16 x 1,024": (packed_gather, 40),
     "Mixture.gather, batch 256": (mixture_gather, 20),

@@ -240,7 +240,7 @@ def threads() -> Iterator[Row]:
     On processors of their own, where the system allows it.
     """
     table = wide_table(100_000)
-    source = windows_of(table=table.with_missing_counts())
+    source = windows_of(table=table.with_missing_counts(), masks=False)
     batch_size, chunk = 1024, 20
     order = wd.Permutation(len(source), seed=1)[:]
     draws = itertools.cycle(np.split(order[: 4 * chunk * batch_size], 4))
@@ -330,6 +330,38 @@ def masked_gather() -> Iterator[Row]:
         lambda: through(map(bare.gather, runs)),
         len(runs),
         needed=1 / 1.5,
+    )
+
+
+def complete(batch_size: int) -> Iterator[Row]:
+    """The masks of a column without missing values against the same batches without masks.
+
+    The gather sets the masks of up to 128 windows at once. A loader makes two tensors more for each
+    batch, which decides where batches are small, so its figures are only told.
+    """
+    bare = windows_of(**lean(wd.Table.from_columns({"load": column("one")})))
+    masked = windows_of(table=bare.table, keys=("past_target", "future_target"), masks=True)
+    order = wd.Permutation(len(bare), seed=1)[:]
+    runs = np.split(order[: 60 * batch_size], 60)
+    assert masked.gather(runs[0])["past_target_mask"].all()
+    yield compared(
+        f"gather with masks, nothing missing, batches of {batch_size}",
+        "Windows.gather",
+        "masks=False",
+        lambda: through(map(masked.gather, runs)),
+        lambda: through(map(bare.gather, runs)),
+        len(runs),
+        needed=1 / 1.1 if batch_size > 32 else None,
+    )
+    options: dict[str, Any] = {"max_steps": 200, "restart": True}
+    ours, rival = (shuffled(source, batch_size, **options) for source in (masked, bare))
+    yield compared(
+        f"loader with masks, nothing missing, batches of {batch_size}",
+        "Loader",
+        "masks=False",
+        partial(through, ours),
+        partial(through, rival),
+        200,
     )
 
 
@@ -487,6 +519,8 @@ def figures() -> dict[str, Callable[[], Iterator[Row]]]:
     for sequences in (16, 32):
         found[f"tokens-{sequences}"] = partial(tokens, sequences)
     found["gather-mask"] = masked_gather
+    for size in SIZES:
+        found[f"complete-{size}"] = partial(complete, size)
     found["device"] = device
     for size in SIZES[:2]:
         found[f"steady-{size}"] = partial(steady, size)

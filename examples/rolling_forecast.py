@@ -60,12 +60,16 @@ def evaluate(windows: wd.Windows) -> list[tuple[float, float]]:
 
 def predict(table: wd.Table, windows: wd.Windows) -> pa.Table:
     """Return the loads of the day after the end of each site."""
-    latest = windows.latest()
+    assert table.timestamps is not None
+    ends = table.timestamps[table.offsets[1:] - 1]
+    columns = {
+        "load": np.full(DAY * table.num_series, np.nan),
+        "time": (ends[:, None] + 1 + np.arange(DAY)).ravel(),
+        "site": np.repeat(table.series_names, DAY),
+    }
+    next_day = wd.Table.from_columns(columns, timestamp_column="time", id_columns="site")
+    latest = windows.latest(future=next_day.with_calendar(["hour", "weekday"]))
     batch = latest.gather(np.arange(len(latest)))
-    # The calendar repeats after a week: that of the next day is that of 6 days ago.
-    end = table.offsets[1:]
-    rows = end[:, None] - 7 * DAY + np.arange(DAY)
-    batch["future_known"] = np.stack([table[name][rows] for name in CALENDAR], axis=2)
     return latest.prediction_table(inputs(batch) @ fit(windows))
 
 

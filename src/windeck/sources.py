@@ -234,10 +234,29 @@ def check_source(source: object) -> None:
     """Raise a TypeError if `__len__`, `gather` or `fingerprint` is missing."""
     missing = [name for name in ("__len__", "gather", "fingerprint") if not _has(source, name)]
     if missing:
+        name = type(source).__name__
+        cures = [_CURES[one.__name__] for one in type(source).__mro__ if one.__name__ in _CURES]
         raise TypeError(
-            f"expected a source (with __len__, gather and fingerprint), got "
-            f"{type(source).__name__} without {', '.join(missing)}"
+            f"expected a source (with __len__, gather and fingerprint), got {name} without "
+            f"{', '.join(missing)}{'; make one of it: ' + cures[0] if cures else ''}"
         )
+
+
+#: How to make a source of objects that are taken for one, by the names of their classes.
+_CURES = {
+    "Table": "wd.Windows(table, context_length=...)",
+    "Documents": "wd.PackedSequences(documents, sequence_length=...)",
+    "Scaler": "wd.Windows(table, context_length=..., scaler=scaler)",
+    "Split": "one of its parts, such as split.train",
+    "MapDataset": "its attribute `source` is one",
+    "IterDataset": "its attribute `stream` has one",
+    "DataLoader": "a Loader is used in its place, over wd.Windows(table, context_length=...)",
+    "DataFrame": "wd.Windows(wd.Table.from_arrow(frame), context_length=...)",
+    "ndarray": 'wd.Windows(wd.Table.from_columns({"x": array}), context_length=...)',
+    "Tensor": 'wd.Windows(wd.Table.from_columns({"x": tensor}), context_length=...)',
+    "str": "wd.Windows(wd.Table.read(path), context_length=...)",
+    "PurePath": "wd.Windows(wd.Table.read(path), context_length=...)",
+}
 
 
 def _has(source: object, name: str) -> bool:

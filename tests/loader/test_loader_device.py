@@ -18,6 +18,9 @@ from windeck.loader.batch import PinnedGather
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
 
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
+
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 
 

@@ -45,6 +45,7 @@ from windeck.loader.stream import Stream
             TypeError,
             r"^`rank` and `world_size` must be given together, got ",
         ),
+        ({"seed": 3}, ValueError, r"^`seed` has no effect without shuffle=True, got seed=3 for"),
         ({"seed": -1}, ValueError, r"^`seed` must be at least 0, got -1$"),
         ({"seed": 2**64}, ValueError, r"^`seed` must be at most 18446744073709551615, got 18446"),
         ({"seed": "1"}, TypeError, r"^`seed` must be an integer, got str '1'$"),

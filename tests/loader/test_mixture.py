@@ -23,6 +23,9 @@ from windeck._util.validation import LIMIT
 from windeck.sources import RowSource
 from windeck.sources import Stream as StreamProtocol
 
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
+
 
 def one_by_one(mixture: Mixture, positions: list[int], entries: Entries) -> dict[str, Any]:
     """Build a batch from single rows of the parts, with the arrays of the whole batch."""

@@ -20,11 +20,10 @@ Window = tuple[int, int]
 
 @dataclass
 class Column:
-    """Values and their validity; `can_miss` says whether batches carry a mask."""
+    """Values and their validity."""
 
     values: Array
     valid: list[bool]
-    can_miss: bool
     dtype: str  # of the output
     scale: list[float] | None = None  # one for each series
     shift: list[float] | None = None
@@ -222,11 +221,11 @@ def by_key(case: Case, chosen: list[Window]) -> dict[str, Array]:
         put(case, result, f"past_{role}", names, [past_rows(case, s) for _, s in chosen], chosen)
         if case.prediction_length:
             rows = [future_rows(case, s) for _, s in chosen]
-            put(case, result, f"future_{role}", names, rows, chosen, future=True)
+            put(case, result, f"future_{role}", names, rows, chosen)
     rows = [past_rows(case, s) for _, s in chosen]
     put(case, result, "past_covariates", case.past, rows, chosen)
     rows = [[case.offsets[series]] for series, _ in chosen]
-    put(case, result, "static", case.static, rows, chosen, static=True)
+    put(case, result, "static", case.static, rows, chosen)
     for name in ("static", "static_mask"):
         if name in result:
             result[name] = result[name].reshape(len(chosen), -1)
@@ -242,7 +241,7 @@ def by_column(case: Case, chosen: list[Window]) -> dict[str, Array]:
         put(case, result, name, [name], [past_rows(case, s) for _, s in chosen], chosen)
     for name in case.static:
         rows = [[case.offsets[series]] for series, _ in chosen]
-        put(case, result, name, [name], rows, chosen, static=True)
+        put(case, result, name, [name], rows, chosen)
     for key, array in result.items():
         static = key.removesuffix("_mask") in case.static
         result[key] = array.reshape((len(chosen),) if static else (len(chosen), -1))
@@ -256,10 +255,8 @@ def put(
     names: list[str],
     rows: list[list[int]],
     chosen: list[Window],
-    future: bool = False,
-    static: bool = False,
 ) -> None:
-    """Fill one key and its mask; a key has a mask if its steps may lie outside the series."""
+    """Fill one key and its mask."""
     if not names:
         return
     shape = (len(chosen), len(rows[0]) if rows else 0, len(names))
@@ -271,15 +268,6 @@ def put(
             for c, name in enumerate(names):
                 values[b, t, c] = value(case, name, series, row)
                 mask[b, t, c] = is_observed(case, name, series, row)
-    first = future_rows(case, 0)[0] if case.prediction_length else 1
-    some = (case.min_context_length or 1) < case.context_length and first > 0
-    start = case.pad in (True, "start", "both") and some
-    start |= case.pad == "end" and not case.prediction_length and some
-    least = case.min_prediction_length or least_future(case)
-    end = case.pad in ("end", "both") and least < case.prediction_length
-    covers_both = case.layout == "columns" and names[0] not in case.past
-    padded = not static and ((start and not future) or (end and (future or covers_both)))
     axes = (0, 2, 1) if case.layout == "bct" else (0, 1, 2)
     result[key] = values.transpose(axes)
-    if padded or any(case.columns[name].can_miss for name in names):
-        result[f"{key}_mask"] = mask.transpose(axes)
+    result[f"{key}_mask"] = mask.transpose(axes)

@@ -111,7 +111,8 @@ def drawn_cases(draw: st.DrawFn) -> Drawn:
         stored = draw(st.sampled_from(FLOATS + INTEGERS))
         names[role] = [f"{role}{i}" for i in range(count)]
         for name in names[role]:
-            data, column = random_column(rng, name, stored, offsets[-1])
+            first = np.repeat(offsets[:-1], sizes) if role == "static" else slice(None)
+            data, column = random_column(rng, name, stored, offsets[-1], first)
             column.dtype = leaving_dtype(stored, asked, scaled is not None)
             specs[name], columns[name] = data, column
     scaler = None if scaled is None else random_scaler(rng, columns, len(sizes), scaled == "series")
@@ -161,10 +162,13 @@ def leaving_dtype(stored: str, asked: str | None, scaled: bool) -> str:
 
 
 def random_column(
-    rng: np.random.Generator, name: str, dtype: str, rows: int
+    rng: np.random.Generator, name: str, dtype: str, rows: int, first: Any = slice(None)
 ) -> tuple[ColumnData, ref.Column]:
-    """Return a strided column with a shifted bitmap, with or without nulls and NaN."""
-    wide = rng.normal(size=(rows, 3)) * 50
+    """Return a strided column with a shifted bitmap, with or without nulls and NaN.
+
+    `first` has the row of which each row has the value; by default its own.
+    """
+    wide = (rng.normal(size=(rows, 3)) * 50)[first]
     if dtype == "bfloat16":
         matrix = (wide.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     else:
@@ -172,11 +176,11 @@ def random_column(
     values = matrix[:, 1]
     valid = np.ones(rows, dtype=bool)
     if "float" in dtype and rng.random() < 0.5:
-        valid &= rng.random(rows) > 0.2
+        valid &= (rng.random(rows) > 0.2)[first]
         values[~valid] = 0x7FC0 if dtype == "bfloat16" else np.nan
     validity, shift = None, 0
     if rng.random() < 0.5:
-        present = rng.random(rows) > 0.2
+        present = (rng.random(rows) > 0.2)[first]
         shift = int(rng.integers(0, 20))
         noise = rng.random(shift + rows + 9) > 0.5
         noise[shift : shift + rows] = present
@@ -184,11 +188,10 @@ def random_column(
         valid &= present
     missing = None if rng.random() < 0.5 else int((~valid).sum())
     data = ColumnData(name, values, validity, shift, None, missing, dtype)
-    can_miss = missing > 0 if missing is not None else validity is not None or "float" in dtype
     plain = values
     if dtype == "bfloat16":
         plain = (values.astype(np.uint32) << 16).view(np.float32)
-    return data, ref.Column(plain, valid.tolist(), can_miss, dtype)
+    return data, ref.Column(plain, valid.tolist(), dtype)
 
 
 def random_stamps(rng: np.random.Generator, offsets: list[int]) -> list[int]:

@@ -26,6 +26,9 @@ from windeck.windows import device as on_device
 from windeck.windows.device import DeviceWindows
 from windeck.windows.windows import Windows
 
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
+
 __all__ = ["mixed"]
 
 QUIET = settings(

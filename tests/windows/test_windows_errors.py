@@ -65,9 +65,48 @@ def test_durations_are_read() -> None:
     assert parse_duration("15min") == np.timedelta64(15, "m")
     assert parse_duration(" 2 d") == np.timedelta64(2, "D")
     assert parse_duration("h") == np.timedelta64(1, "h")
-    for text in ("", "5", "1 month", "1M", "h1", "-3h"):
+    for text in ("", "5", "h1", "-3h", "1h -2m", "1hm", "3 ho", "1,5h", "PT1H", f"{2**70}h"):
         with pytest.raises(ValueError, match="a duration must be a number and a unit such as"):
             parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (
+            ["1h", "1H", "60min", "60m", "60T", "3600S", "1 hour", "1 hr", "0.5h30min"],
+            (1, "h"),
+        ),
+        (
+            ["15min", "15T", "15m", "900s", "0.25h", "14m60s", "15 minutes"],
+            (15, "m"),
+        ),
+        (["1h30m", "1h30min", "90T", "1.5h", "5400s", "1 hour 30 minutes", "0d1h30m0s"], (90, "m")),
+        (["1D", "1d", "24h", "1440min", "1 day", "86400s", "0.5d12h"], (1, "D")),
+        (["1W", "1w", "7D", "1 week", "168h"], (1, "W")),
+        (["60s", "60S", "1min", "1m", "1T", "60000ms", "60000L", "60000000us"], (1, "m")),
+        (["5us", "5U", "5000ns", "5000N", "5\u00b5s", "0.005ms"], (5, "us")),
+    ],
+)
+def test_durations_have_the_spellings_of_numpy_pandas_and_polars(
+    texts: list[str], expected: tuple[int, Any]
+) -> None:
+    wanted = np.timedelta64(*expected)
+    for text in texts:
+        assert parse_duration(text) == wanted, text
+    stamps = np.datetime64("2024-01-01", "ns") + np.arange(5) * np.timedelta64(1, "us")
+    table = wd.Table.from_columns({"x": np.arange(5.0), "t": stamps}, timestamp_column="t")
+    for text in texts:
+        assert len(wd.Windows(table, context_length=2, max_gap=text)) == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1M", "1 month", "2mo", "1MS", "ME", "1q", "1Q", "QS", "1Y", "1y", "1 year", "3B", "1AS"],
+)
+def test_durations_of_a_calendar_are_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(ValueError, match="months, years and business days differ in length; give"):
+        parse_duration(text)
 
 
 # --- being a value ----------------------------------------------------------------------------
@@ -256,8 +295,12 @@ def test_columns_that_would_hide_other_keys_are_refused() -> None:
     options: dict[str, Any] = {"context_length": 2, "layout": "columns"}
     with pytest.raises(ValueError, match="column 'start' has the name of another key"):
         wd.Windows(table_of(start=np.arange(5)), **options)
-    with pytest.raises(ValueError, match="'load_mask' has the name of another key"):
-        wd.Windows(table_of(load=np.arange(5.0), load_mask=np.arange(5)), **options)
+    table = table_of(load=np.arange(5), load_mask=np.arange(5) * 2)
+    for also in ({}, {"masks": True}, {"keys": "load", "masks": True}):
+        with pytest.raises(ValueError, match="'load_mask' has the name of the mask of 'load': ren"):
+            wd.Windows(table, **options, **also)
+    batch = wd.Windows(table, **options, masks=False).gather([1])
+    assert batch["load_mask"].tolist() == [[2, 4]]
 
 
 @pytest.mark.parametrize("indices", [[0.5], np.array([1.0]), ["a"], [[0, 1]], None, [True]])

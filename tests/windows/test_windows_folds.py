@@ -209,6 +209,7 @@ def test_subset_by_indices_and_mask(drawn: Drawn, data: st.DataObject) -> None:
             assert located(subset.subset(mask=again)) == kept
 
 
+@pytest.mark.filterwarnings("ignore:the last windows of .* were dropped:UserWarning")
 @settings(QUIET, max_examples=80)
 @given(drawn_cases(), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_subset_of_the_last_windows(drawn: Drawn, last: int, seed: int) -> None:

@@ -18,6 +18,9 @@ from support.window_tables import mixed, table_of
 from windeck import _core
 from windeck.windows.windows import Windows
 
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
+
 __all__ = ["mixed"]  # a fixture
 
 ROLES = {"target_columns": "load", "known_covariates": "hour", "static_covariates": "count"}
@@ -51,13 +54,9 @@ def test_chosen_keys_equal_those_of_the_reference(drawn: Drawn, data: st.DataObj
     drawn.options["keys"] = data.draw(st.permutations(keys))
     windows = drawn.windows()
     batch = windows.gather(np.arange(len(chosen)))
-    order = [*dict.fromkeys(name for key in full for name in (key, f"{key}_mask"))]
-    assert [key for key in order if key in keys] == list(batch)
+    assert [key for key in full if key in keys] == list(batch)
     for key, array in batch.items():
-        wanted = full.get(key)
-        if wanted is None:  # nothing can be missing, and the mask was asked for
-            wanted = np.ones(full[key.removesuffix("_mask")].shape, dtype=bool)
-        np.testing.assert_array_equal(array, wanted, err_msg=key, strict=True)
+        np.testing.assert_array_equal(array, full[key], err_msg=key, strict=True)
 
 
 @pytest.mark.parametrize("layout", ["btc", "bct", "columns"])
@@ -95,7 +94,6 @@ def test_missing_values_stay_nan_with_that_fill() -> None:
 
 def test_a_mask_asked_for_is_given_where_nothing_is_missing() -> None:
     table = table_of(load=np.arange(9.0)).with_missing_counts()
-    assert "past_target_mask" not in windows_of(table).gather([0])
     batch = windows_of(table, keys=["past_target_mask", "past_target"]).gather([0, 1])
     assert list(batch) == ["past_target", "past_target_mask"]
     assert batch["past_target_mask"].shape == (2, 3, 1)
@@ -117,6 +115,23 @@ def test_unknown_keys_are_refused_with_similar_ones() -> None:
         windows_of(table_of(), keys=["past_target_mask", "start"])
     with pytest.raises(ValueError, match="at least one key"):
         windows_of(table_of(), keys=[])
+
+
+def test_masks_of_all_keys_of_none_or_of_those_that_are_named(mixed: wd.Table) -> None:
+    full = list(windows_of(mixed, **ROLES).gather([0]))
+    assert full == list(windows_of(mixed, **ROLES, masks=True).gather([0]))
+    values = [key for key in full if not key.endswith("_mask")]
+    assert list(windows_of(mixed, **ROLES, masks=False).gather([0])) == values
+    assert list(windows_of(table_of(), keys=PAIR, masks=False).gather([0])) == list(PAIR)
+    named = [*PAIR, "start"]
+    both = ["past_target", "past_target_mask", "future_target", "future_target_mask", "start"]
+    assert list(windows_of(table_of(), keys=named, masks=True).gather([0])) == both
+    with pytest.raises(ValueError, match="'past_target_mask', but `masks` is False: leave one"):
+        windows_of(table_of(), keys=["past_target", "past_target_mask"], masks=False)
+    with pytest.raises(TypeError, match="`masks` must be True, False or None, got 'past_target'"):
+        windows_of(table_of(), masks="past_target")
+    prints = {str(windows_of(mixed, **ROLES, masks=m).fingerprint) for m in (None, True, False)}
+    assert len(prints) == 1
 
 
 def test_fingerprints_and_states_do_not_depend_on_keys(mixed: wd.Table) -> None:

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 import windeck as wd
 from models import reference as ref
 from support.real_data import real_data
+
+# First rows of columns that vary are what batches have all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
 
 
 def real(name: str, **options: Any) -> wd.Table:
@@ -23,8 +27,7 @@ def case_of(table: wd.Table, columns: list[str], **options: Any) -> ref.Case:
     for name in columns:
         data = table.column(name)
         valid = data.observed()
-        can_miss = data.missing is None or data.missing > 0
-        found[name] = ref.Column(data.values, valid.tolist(), can_miss, data.values.dtype.name)
+        found[name] = ref.Column(data.values, valid.tolist(), data.values.dtype.name)
     stamps = table.timestamps
     numbers = None if stamps is None else stamps.view(np.int64).tolist()
     return ref.Case(found, table.offsets.tolist(), stamps=numbers, **options)

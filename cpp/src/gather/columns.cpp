@@ -62,6 +62,7 @@ class ColumnGatherer {
 
     void put_mask(std::int64_t first, std::int64_t width, bool missing) {
         const std::int64_t steps = scratch_.block.steps;
+        if (plan_.complete && !missing) return;
         if (!missing && width == plan_.columns) {
             std::memset(out_.mask + first, 1, static_cast<std::size_t>(steps * width));
         } else {

@@ -48,7 +48,7 @@ bool Converter::run(const ColumnPlan& source, std::int64_t width, const Scaling&
     }
     if (source.find_nan) {
         missing = kernels_.find_nan[code(source.source->dtype)](in, n, present);
-    } else if (filtered || plan_.spec->mask) {
+    } else if (filtered || (plan_.spec->mask && !plan_.complete)) {
         std::memset(present, 1, size(n));
     }
     if (filtered) missing |= drop_filtered(source, width, present);

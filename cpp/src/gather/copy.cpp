@@ -71,7 +71,9 @@ class StripCopier {
                     continue;
                 }
                 std::memcpy(values, from, static_cast<std::size_t>(bytes_));
-                if (mask != nullptr) std::memset(mask, 1, static_cast<std::size_t>(steps_values_));
+                if (mask != nullptr && !plan_.complete) {
+                    std::memset(mask, 1, static_cast<std::size_t>(steps_values_));
+                }
             }
         }
     }
@@ -129,7 +131,8 @@ class StripCopier {
                     source(strip).data + piece.row * source(strip).source->stride;
                 copy_rows(plan_, from, source(strip).stride, width_, piece.body, to);
             }
-            if (mask != nullptr) put_mask(piece, values_, mask);
+            const bool whole = plan_.complete && piece.body == piece.steps();
+            if (mask != nullptr && !whole) put_mask(piece, values_, mask);
             if (source(strip).find_nan) {
                 std::uint8_t* const inside =
                     mask == nullptr ? nullptr : mask + piece.lead * values_;

@@ -1,6 +1,7 @@
 #include "windeck/gather/gather.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,12 @@ void check_names(const std::vector<FieldSpec>& fields) {
 }
 
 void gather_field(const FieldPlan& plan, const Task& task, const FieldOut& out) {
+    if (plan.complete) {
+        // All windows at once; those that leave their series clear the steps outside.
+        const std::int64_t values = plan.steps * plan.columns;
+        std::memset(out.mask + task.begin * values, 1,
+                    static_cast<std::size_t>((task.end - task.begin) * values));
+    }
     switch (plan.method) {
         case GatherMethod::strips:
             return gather_strips(plan, task, out);

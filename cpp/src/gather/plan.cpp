@@ -239,6 +239,9 @@ FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds
     for (const Column& column : spec.columns) {
         plan.sources.push_back(plan_column(spec, column, plan.scaled));
     }
+    plan.complete = spec.mask && std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
+                        return !column.find_nan && column.source->validity == nullptr;
+                    });
     plan.method = choose_method(plan);
 
     // Few columns make long blocks; only short windows share a block.

@@ -66,6 +66,7 @@ struct FieldPlan {
     std::vector<ColumnPlan> sources;
     std::int64_t block_steps;
     bool break_at_windows;  // a block holds steps of one window only
+    bool complete;          // has a mask, and only steps outside the series can be missing
 
     // Scale and shift; without them period is 0. For rows they are repeated to a longer period.
     bool scaled;

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
 
 
 def unknown_column(
     name: str, known: Iterable[str], where: str = "the table", noun: str = "column"
 ) -> KeyError:
     """Return the error for an unknown column, with the most similar of the known names."""
+    return KeyError(f"{where} has no {noun} {name!r}; {similar_names(name, known)}")
+
+
+def similar_names(name: str, known: Iterable[str]) -> str:
+    """Return a question with the most similar of the known names, or else some of these."""
     names = list(known)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     near += [k for k in names if k.lower() == str(name).lower() and k not in near]
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
-    return KeyError(f"{where} has no {noun} {name!r}; {hint}")
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else _some(names)
 
 
 def _some(names: list[str]) -> str:
     shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
     return f"it has {shown}" if names else "it has none"
+
+
+def some_names(names: Sequence[Any], numbers: Iterable[int]) -> str:
+    """Return the names with these numbers for a message: the first ten, and dots for the rest.
+
+    Examples
+    --------
+    >>> some_names("abcdefghijklmno", range(12))
+    "'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', ..."
+    """
+    first = list(islice(numbers, 11))
+    return ", ".join(repr(names[number]) for number in first[:10]) + ", ..." * (len(first) > 10)
 
 
 def format_bytes(nbytes: float) -> str:

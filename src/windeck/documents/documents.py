@@ -16,6 +16,7 @@ from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
 from windeck._util.file_limit import file_limit
 from windeck._util.fingerprints import digest
 from windeck._util.lru_cache import LRUCache
+from windeck._util.options import explain_options
 from windeck._util.parallel import PORTION, run_in_threads
 from windeck._util.progress import Progress, check_progress, report_progress
 from windeck._util.text import format_bytes, plural
@@ -56,6 +57,7 @@ class DocumentSplit(NamedTuple):
     test: Documents
 
 
+@explain_options
 class Documents:
     """The documents of a folder of files, numbered 0, 1, 2, ...
 

@@ -89,6 +89,12 @@ class ReadOptions:
                 raise unknown_column(name, known, f"{where}{folders_hint(where)}")
             if known[name] > 1:
                 raise ValueError(f"{where} has {known[name]} columns named {name!r}; expected one")
+        for name in self.categories:
+            if name not in (*self.index_columns, *names):
+                raise ValueError(
+                    f"categories has {name!r}, which is not among the columns= to read; expected "
+                    "it in both, or in neither"
+                )
         if self.columns is None and "" in names:
             raise ValueError(
                 f"column {schema.names.index('') + 1} of {where} has no name, as an index that "

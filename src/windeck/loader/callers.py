@@ -11,7 +11,7 @@ from types import FrameType
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-__all__ = ["check_not_collated", "check_not_prepared", "check_sharded_once"]
+__all__ = ["check_caller", "check_not_collated", "check_sharded_once"]
 
 
 def check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
@@ -53,15 +53,24 @@ def check_not_collated() -> None:
         frame = frame.f_back
 
 
-def check_not_prepared(caller: FrameType) -> None:
-    """Raise if the caller is accelerate, which is about to prepare a `Loader`.
+def check_caller(caller: FrameType, restarts: bool) -> None:
+    """Raise if the caller is a DataLoader or accelerate, which ask for the type of a `Loader`.
 
-    ``Accelerator.prepare`` returns what it does not know as it is, and `save_state` saves nothing
-    of it. It asks for the type of every object first, with `isinstance`.
+    They do so with `isinstance`, before they do anything else. A DataLoader would take it for a
+    dataset of samples. ``Accelerator.prepare`` returns what it does not know as it is, and
+    `save_state` saves nothing of it, which is right for one that restarts.
     """
-    function = caller.f_code.co_name
+    if caller.f_globals.get("__name__") == "abc" and caller.f_back is not None:
+        caller = caller.f_back  # `isinstance` of an abstract class
+    function, module = caller.f_code.co_name, caller.f_globals.get("__name__")
+    if function == "__init__" and module == "torch.utils.data.dataloader":
+        raise TypeError(
+            "a Loader makes whole batches itself, and a DataLoader would ask it for samples; "
+            "iterate over it as it is, or give the DataLoader wd.MapDataset(source) or "
+            "wd.IterDataset(stream, batch_size=...): see docs/frameworks.md"
+        )
     if function in ("prepare", "_prepare_one") and (
-        caller.f_globals.get("__name__") == "accelerate.accelerator"
+        module == "accelerate.accelerator" and not restarts
     ):
         raise TypeError(
             "accelerator.prepare() would return the Loader as it is, and accelerator.save_state() "

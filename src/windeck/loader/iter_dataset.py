@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, gather_batches
 from windeck.loader.callers import check_not_collated, check_sharded_once
@@ -25,6 +26,7 @@ from windeck.sources import Stream
 __all__ = ["IterDataset"]
 
 
+@explain_options
 class IterDataset(IterableDataset[dict[str, Any]]):
     """An iterable dataset of a stream's batches, for ``DataLoader(batch_size=None)``.
 

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from windeck._util.html import html_table
+from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_bytes, check_integer
 from windeck.loader.agreement import check_agreement
 from windeck.loader.batch import (
@@ -31,7 +32,7 @@ from windeck.loader.batch import (
     check_device,
     check_pin_memory,
 )
-from windeck.loader.callers import check_not_prepared
+from windeck.loader.callers import check_caller
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
 from windeck.loader.read_plan import ReadPlan, plan_reads
@@ -52,6 +53,7 @@ _log = logging.getLogger("windeck")
 _Document: TypeAlias = "tuple[str, Any, Any] | tuple[str, Any]"
 
 
+@explain_options
 class Loader:
     """Iterates batches of a source or a stream: dicts of tensors, resumable from one integer.
 
@@ -77,7 +79,8 @@ class Loader:
     order
         An order factory to use instead, for a source.
     seed
-        Seed of the order, an int in [0, 2^64); None means 0.
+        Seed of the order, an int in [0, 2^64); None means 0. An error where samples are served in
+        sequence, as it has no effect there.
     rank, world_size
         Rank of this process and number of processes. By default those of torch.distributed, read
         when they are first needed, so the loader may be created before the process group.
@@ -88,14 +91,16 @@ class Loader:
         way.
     epochs
         End of iteration: no batch comes from this epoch or a later one. It limits epochs, not
-        loops. A stream without epochs needs `steps_per_epoch` for it.
+        loops. A stream without epochs needs `steps_per_epoch` for it. With `restart` every loop is
+        epoch 0.
     prefetch
         Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
         ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
         training steps are too short for the thread to save time, runs are made on request. It is 0
         for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
-        Threads for sources that gather in several; None is the source's default.
+        Threads for sources that gather in several; None is the source's default. Other sources,
+        and those on a device, take no notice of it.
     pin_memory
         Whether batches are in page-locked memory.
     device
@@ -125,10 +130,10 @@ class Loader:
         For shuffle, order or seed together with a stream, which has its own, and for numbers
         that are not integers.
     ValueError
-        For a rank not below the world size, `drop_last` if it would drop every sample, `epochs`
-        with a stream that has none and would never end, and `steps_per_epoch` with a stream that
-        has epochs. The first batch raises it on every rank if ranks differ in data, options or
-        position.
+        For a `seed` of samples in sequence, a rank not below the world size, `drop_last` if it
+        would drop every sample, `epochs` with a stream that has none and would never end, and
+        `steps_per_epoch` with a stream that has epochs. The first batch raises it on every rank if
+        ranks differ in data, options or position.
 
     Notes
     -----
@@ -641,8 +646,7 @@ class Loader:
         @property
         def __class__(self) -> type[Loader]:
             # `isinstance` reads it where the type is another one.
-            if not self.restart:
-                check_not_prepared(sys._getframe(1))
+            check_caller(sys._getframe(1), self.restart)
             return type(self)
 
         def __getattr__(self, name: str) -> NoReturn:

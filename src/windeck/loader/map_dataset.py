@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, as_tensors, gather_tensors
 from windeck.sources import Source, check_source, gather_rows, present, whole
@@ -43,6 +44,7 @@ def collate(batch: Any) -> Any:
     return dict(batch) if isinstance(batch, _WholeBatch) else batch
 
 
+@explain_options
 class MapDataset(Dataset[Tensors]):
     """A map-style dataset of a source that gathers whole batches.
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
+from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.schedule import own_ranges
 from windeck.loader.served import Served, add_up, kept_ranges, serve
@@ -43,6 +44,7 @@ from windeck.sources import (
 __all__ = ["Mixture"]
 
 
+@explain_options
 class Mixture:
     """A stream of several sources or streams, in shares given by weights.
 
@@ -73,7 +75,7 @@ class Mixture:
         samples read lanes / W lanes each if W * B == lanes * unit and W divides `lanes`. Sources
         get the order `Lanes` over their usual one; give streams ``partial(Lanes, lanes=lanes,
         order=...)``, and mixtures as many lanes, both with ``unit=1``. A schedule then changes at
-        multiples of lanes * unit.
+        multiples of lanes * unit. With one lane `unit` has no effect.
 
     Raises
     ------

@@ -11,6 +11,7 @@ from torch.utils.data import Sampler
 
 from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name
+from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.callers import check_sharded_once
 from windeck.loader.sharding import check_ranks, current_ranks
@@ -24,6 +25,7 @@ __all__ = ["OrderSampler"]
 CHUNK = 4096
 
 
+@explain_options
 class OrderSampler(Sampler[int]):
     """A sampler in the order of an order factory, for a DataLoader of any map-style dataset.
 
@@ -38,7 +40,7 @@ class OrderSampler(Sampler[int]):
     order
         An order factory ``f(size, *, seed, epoch)``.
     seed
-        An int in [0, 2^64).
+        An int in [0, 2^64). `Sequential` ignores it.
     rank, world_size
         As for `Loader`: torch.distributed's by default.
     drop_last

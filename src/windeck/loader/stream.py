@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from windeck._core import Permutation
 from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.indices import as_positions, is_int64_vector
+from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.served import Served, count_epochs, count_places, kept_ranges
 from windeck.loader.state import explain_change
@@ -231,6 +232,7 @@ def _make_epoch_source(ranges: list[EpochRange], seed: int, epoch: int) -> Sourc
     return at_epoch
 
 
+@explain_options
 class Stream:
     """An endless sequence of samples of a source, in a new order in every epoch.
 
@@ -247,7 +249,7 @@ class Stream:
         ``functools.partial(BlockPermutation, block_size=256)``, or another callable. By default
         each source has its own, of its blocks if it is streamed.
     seed
-        An int in [0, 2^64).
+        An int in [0, 2^64). `Sequential` ignores it.
     grown
         Pairs (position, larger source), ascending: the epoch at this position is completed with
         the previous source, and the next epochs serve this one. The numbers of epochs continue. An
@@ -699,13 +701,23 @@ def as_stream(
     ------
     TypeError
         For shuffle, order or seed with a stream, which has its own.
+    ValueError
+        For a seed of a source in sequence, and for `shuffle` with `Sequential`.
     """
     if not hasattr(data, "epoch_length"):
         if order is None and shuffle and hasattr(data, "at_epoch"):
             shuffled = getattr(data, "shuffled", None)
             data = data if shuffled is None else shuffled()
         elif order is None and not shuffle and not hasattr(data, "at_epoch"):
+            if seed is not None:
+                check_integer("seed", seed, most=2**64 - 1)
+                raise ValueError(
+                    f"`seed` has no effect without shuffle=True, got seed={seed!r} for samples in "
+                    "sequence; expected shuffle=True or an `order`, or no seed"
+                )
             order = Sequential
+        if shuffle and order is Sequential:
+            raise ValueError("`shuffle` is True and `order` is Sequential, expected one of them")
         return Stream(data, order=order, seed=0 if seed is None else seed)
     for name, given in (("shuffle", shuffle), ("order", order), ("seed", seed)):
         if given is not None and given is not False:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windeck._core import default_threads
 from windeck._util.lru_cache import LRUCache
+from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
@@ -109,6 +110,7 @@ class PackingReport:
 _CACHED_EPOCHS = 4
 
 
+@explain_options
 class PackedSequences:
     """The documents of a corpus, framed, concatenated, and split into sequences of length L.
 

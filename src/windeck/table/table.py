@@ -821,7 +821,7 @@ class Table:
         """
         columns = derived.calendar_columns(self, features, encoding, dtype)
         found = derived.add_columns(self, columns)
-        # No feature is NaN, so windows of them have no masks.
+        # No feature is NaN, so none is looked for in batches.
         found |= {name: replace(found[name], missing=0) for name in columns}
         return self._derive(found, columns)
 
@@ -829,16 +829,16 @@ class Table:
         """Return the table with the missing values of every column counted.
 
         Columns of arrays, and of Arrow data that is not copied, are not read when a table is made.
-        Once counted, windows of columns without missing values have no masks. O(rows) time for
-        columns not counted yet; nothing is copied.
+        Once counted, batches of columns without missing values are copied without a search for NaN;
+        their keys are the same. O(rows) time for columns not counted yet; nothing is copied.
 
         Examples
         --------
         >>> import numpy as np
         >>> import windeck as wd
-        >>> table = wd.Table.from_columns({"load": np.arange(9.0)})
-        >>> wd.Windows(table.with_missing_counts(), context_length=2)[0].keys()
-        dict_keys(['past_target', 'series_id', 'start'])
+        >>> table = wd.Table.from_columns({"load": np.array([0.5, np.nan, 1.5])})
+        >>> table.column("load").missing is None, table.with_missing_counts().column("load").missing
+        (True, 1)
         """
         return self._derive({n: derived.count_missing(c) for n, c in self._columns.items()})
 

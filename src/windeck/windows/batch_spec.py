@@ -111,10 +111,10 @@ class BatchKey:
     without_channels
         True where the array has the axis of the batch alone.
     dtype, mask, fill
-        The dtype, true if a mask comes with it, and the value of missing elements; set by
-        `resolve_dtypes`.
+        The dtype and the value of missing elements, set by `resolve_dtypes`; true if a mask comes
+        with it, set by `select_keys`.
     fills_nan
-        True where NaN becomes `fill`: as `mask`, and where only the mask was not asked for.
+        True where something can be missing, and NaN becomes `fill`, with or without a mask.
     """
 
     name: str
@@ -216,28 +216,28 @@ def resolve_dtypes(
     scaler: Scaler | None,
     fill: float,
 ) -> list[BatchKey]:
-    """Set dtype, mask and fill of every key.
+    """Set dtype and fill of every key.
 
     Raises
     ------
     TypeError
         If the columns of a key have different dtypes.
     ValueError
-        If an integer key cannot hold `fill`, or two keys have one name.
+        If an integer key cannot hold `fill`, or a column has the name of one of `INDEX_KEYS`.
     """
     scaled = set() if scaler is None else set(scaler.columns)
     resolved = []
     for key in keys:
         by_column = {name: dtypes.of(columns[name], name in scaled) for name in key.columns}
         dtype = _common_dtype(key.name, by_column, columns)
-        mask = key.padded or any(can_miss(columns[name]) for name in key.columns)
+        fills_nan = key.padded or any(can_miss(columns[name]) for name in key.columns)
         _check_fill(fill, dtype, key.name)
-        resolved.append(replace(key, dtype=dtype, mask=mask, fill=fill, fills_nan=mask))
-    names = [*INDEX_KEYS, *(key.name for key in resolved)]
-    names += [f"{key.name}_mask" for key in resolved if key.mask]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"column {name!r} has the name of another key of the batch: rename it")
+        resolved.append(replace(key, dtype=dtype, fill=fill, fills_nan=fills_nan))
+    for key in resolved:
+        if key.name in INDEX_KEYS:
+            raise ValueError(
+                f"column {key.name!r} has the name of another key of the batch: rename it"
+            )
     return resolved
 
 
@@ -251,29 +251,56 @@ def check_keys(keys: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return names
 
 
+def check_masks(masks: bool | None) -> bool | None:
+    """Return `masks`, checked to be a bool or None."""
+    if masks not in (None, False, True):
+        raise TypeError(f"`masks` must be True, False or None, got {masks!r}; see `keys` for names")
+    return None if masks is None else bool(masks)
+
+
 def select_keys(
-    keys: Sequence[BatchKey], wanted: tuple[str, ...] | None
+    keys: Sequence[BatchKey], wanted: tuple[str, ...] | None, masks: bool | None
 ) -> tuple[list[BatchKey], tuple[str, ...]]:
     """Return the keys of columns and those of `INDEX_KEYS` that are asked for, in order.
+
+    They depend on options and names of columns alone, not on what is missing.
+
+    Parameters
+    ----------
+    wanted
+        Names of keys; None for all.
+    masks
+        Whether every key of columns has a mask; None: those named in `wanted`, or all.
 
     Raises
     ------
     KeyError
         If a batch has no such key; it names similar ones.
     ValueError
-        If a mask is asked for without its key.
+        If a mask is asked for without its key, or with `masks` False, or if a column has its name.
     """
-    if wanted is None:
-        return list(keys), INDEX_KEYS
     names = [key.name for key in keys]
-    masks = {f"{name}_mask": name for name in names if f"{name}_mask" not in names}
+    if wanted is None or masks:
+        named = [key for key in keys if wanted is None or key.name in wanted]
+        for key in named:
+            if masks is not False and f"{key.name}_mask" in names:
+                raise ValueError(
+                    f"column '{key.name}_mask' has the name of the mask of {key.name!r}: rename "
+                    "it, or ask for a batch without masks by masks=False"
+                )
+        if wanted is None:
+            return [replace(key, mask=masks is not False) for key in keys], INDEX_KEYS
+        wanted = (*wanted, *(f"{key.name}_mask" for key in named))
+    of_key = {f"{name}_mask": name for name in names if f"{name}_mask" not in names}
     for name in wanted:
-        if name not in (*names, *masks, *INDEX_KEYS):
-            raise unknown_column(name, [*names, *masks, *INDEX_KEYS], "a batch", "key")
-        if masks.get(name, name) not in (*wanted, *INDEX_KEYS):
-            raise ValueError(f"`keys` has {name!r} alone, expected {masks[name]!r} with it")
+        if name not in (*names, *of_key, *INDEX_KEYS):
+            raise unknown_column(name, [*names, *of_key, *INDEX_KEYS], "a batch", "key")
+        if of_key.get(name, name) not in (*wanted, *INDEX_KEYS):
+            raise ValueError(f"`keys` has {name!r} alone, expected {of_key[name]!r} with it")
+        if masks is False and name in of_key:
+            raise ValueError(f"`keys` has {name!r}, but `masks` is False: leave one of them out")
     chosen = [
-        replace(key, mask=f"{key.name}_mask" in wanted and f"{key.name}_mask" in masks)
+        replace(key, mask=f"{key.name}_mask" in wanted and f"{key.name}_mask" in of_key)
         for key in keys
         if key.name in wanted
     ]

@@ -1,10 +1,8 @@
-"""Prediction: the last context of each series, and predictions as a table with time stamps."""
+"""Predictions as a table with series and time stamps."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +12,10 @@ import numpy.typing as npt
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
-from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
-from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
+from windeck.windows.filters import gap_in_units
+from windeck.windows.index import WindowSpan
 from windeck.windows.origins import find_series
 from windeck.windows.scaler_fitting import affine, as_array
-from windeck.windows.subset import WindowSelection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,49 +25,6 @@ if TYPE_CHECKING:
 
 # Days of a calendar month, of a quarter, of half a year and of a year.
 _CALENDAR_DAYS = {*range(28, 32), *range(90, 93), *range(181, 185), 365, 366}
-
-
-def latest_contexts(selection: WindowSelection) -> WindowSelection:
-    """Return one window of past steps for each run, which ends with the last row of the run.
-
-    Raises
-    ------
-    ValueError
-        If no series has a context.
-
-    Warns
-    -----
-    UserWarning
-        If some series are shorter than a context.
-    """
-    # A part may have no rows of some series.
-    runs = selection.runs.take(np.flatnonzero(selection.runs.low < selection.runs.high))
-    offsets = selection.offsets
-    sides = selection.span.pad & PAD_START
-    span = replace(
-        selection.span,
-        prediction_length=0,
-        stride=1,
-        pad=sides,
-        min_context_length=selection.span.min_context_length if sides else None,
-        min_prediction_length=None,
-        anchor="start",
-    )
-    first = runs.high - span.rows
-    fits = first >= offsets[runs.series] - span.max_padding
-    series, found = len(fits), int(fits.sum())
-    if not found:
-        raise ValueError(f"no series has a context of {span.rows} rows in these windows")
-    if found < series:
-        warnings.warn(
-            f"{series - found} of {series} series are shorter than a context of {span.rows} rows "
-            "and have no latest one",
-            stacklevel=3,
-        )
-    count = fits.astype(np.int64)
-    latest = WindowRuns(first, count, runs.series, runs.low, runs.high, 1)
-    report = WindowReport(found, series, series - found, found, {}, span.rows, describe_steps(span))
-    return WindowSelection(offsets, span, latest, None, report)
 
 
 def as_predictions(

@@ -88,12 +88,19 @@ def split(
     table: Table,
     validation: Any,
     test: Any,
-    by: str,
-    seed: int,
+    by: Any,
+    seed: int | None,
     validation_rows: int | None = None,
     test_rows: int | None = None,
 ) -> list[WindowSelection]:
     """Split into training, validation and test windows; see `Windows.split`."""
+    if isinstance(by, (int, float, np.number)):
+        raise TypeError(
+            f"`split` takes the shares of validation and test, got a third one, {by!r}; training "
+            f"is the rest: expected split({test!r}, {by!r})"
+        )
+    if by != "series" and seed is not None:
+        raise ValueError(f"`seed` has no effect with by={by!r}, got {seed!r}; it is of by='series'")
     if validation_rows is not None or test_rows is not None:
         if by != "time" or validation != DEFAULT_SHARE or test != DEFAULT_SHARE:
             raise ValueError(
@@ -109,7 +116,7 @@ def split(
     elif by == "time":
         subsets = _split_by_time(selection, table.timestamps, [validation, test])
     elif by == "series":
-        subsets = _split_by_series(selection.runs, validation, test, seed)
+        subsets = _split_by_series(selection.runs, validation, test, seed or 0)
     else:
         raise ValueError(f"`by` must be 'time' or 'series', got {by!r}")
     parts = [selection.restrict(subset) for subset in subsets]
@@ -216,7 +223,8 @@ def _check_shares(validation: float, test: float) -> None:
             raise ValueError(f"`{name}` must be a share in [0, 1), got {share!r}")
     if validation + test >= 1.0:
         raise ValueError(
-            f"`validation` and `test` must have a sum below 1, got {validation!r} and {test!r}"
+            f"`validation` and `test` must have a sum below 1, got {validation!r} and {test!r}; "
+            "training is the rest"
         )
 
 

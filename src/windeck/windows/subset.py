@@ -15,12 +15,14 @@ import numpy.typing as npt
 from windeck import _core
 from windeck._util import fingerprints
 from windeck._util.indices import Int64, as_indices
+from windeck._util.text import some_names
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
 from windeck.columns.times import parse_time, time_tick
 from windeck.table.streamed import StreamedTimes
 from windeck.windows.filters import (
+    FILTERS,
     NAMED_SERIES,
     WindowFilter,
     WindowReport,
@@ -247,6 +249,8 @@ def select(
         found = found.restrict(_within_rows(found, low, high))
     if last is not None:
         found = found.restrict(_last_windows(found, check_integer("last", last, least=1)))
+        if mask is None and indices is None:
+            _warn_of_earlier_ends(found, table.series_names)
     if found.count == 0:
         raise ValueError("the subset holds no window")
     if found is selection:
@@ -314,6 +318,25 @@ def _last_windows(selection: WindowSelection, number: int) -> RunSubset:
     lowest[live] = index.locate(first[live])[1]
     clipped, skipped = runs.clip(lowest, runs.high)
     return RunSubset(clipped, skipped, np.arange(len(skipped), dtype=np.int64))
+
+
+def _warn_of_earlier_ends(selection: WindowSelection, names: Sequence[Any]) -> None:
+    """Warn of series the last windows of which a filter dropped, so that others are the last."""
+    options = [o for reason, o in FILTERS.items() if selection.report.dropped.get(reason)]
+    if selection.keep is None or not options:
+        return
+    runs, counts = selection.runs, selection.window_counts()
+    kept = counts > 0
+    last = runs.first + (runs.count - 1) * runs.stride
+    earlier = ~kept & (runs.count > 0)
+    earlier[kept] = selection.index().locate(np.cumsum(counts)[kept] - 1)[1] < last[kept]
+    if earlier.any():
+        warnings.warn(
+            f"the last windows of {int(earlier.sum())} series were dropped by "
+            f"{', '.join(options)}: {some_names(names, runs.series[earlier].tolist())}; those that "
+            "are kept begin earlier; a forecast, which no filter drops, is of latest(future=True)",
+            stacklevel=4,
+        )
 
 
 def _series_numbers(names: Sequence[Any], wanted: Any) -> Int64:

@@ -14,6 +14,7 @@ from windeck import _core
 from windeck._util.fingerprints import digest
 from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
+from windeck._util.options import explain_options
 from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
 from windeck.orders import BlockPermutation
@@ -34,6 +35,7 @@ from windeck.windows.batch_spec import (
     OutputDtypes,
     batch_keys,
     check_keys,
+    check_masks,
     resolve_dtypes,
     select_keys,
 )
@@ -48,17 +50,14 @@ from windeck.windows.filters import (
     describe_steps,
     gap_in_units,
 )
-from windeck.windows.forecasts import (
-    as_predictions,
-    in_units,
-    latest_contexts,
-    prediction_table,
-)
+from windeck.windows.forecasts import as_predictions, in_units, prediction_table
+from windeck.windows.future import add_future, latest_windows
 from windeck.windows.index import WindowSpan, pad_sides
 from windeck.windows.origins import channel_axis, note_windows
 from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
 from windeck.windows.splits import Split, warn_of_unseen
+from windeck.windows.static_columns import warn_of_varying
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
 from windeck.windows.subset import WindowSelection
 
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
 Names = str | Iterable[str] | None
 
 
+@explain_options
 class Windows:
     """The windows of a table, as a source of samples.
 
@@ -84,7 +84,8 @@ class Windows:
     context_length, prediction_length
         Number of past steps, at least 1, and of future steps, at least 0.
     gap
-        Rows left out between past and future; unused without a future. A negative one lets the
+        Rows left out between past and future; without a future they only move the first step of
+        `prediction_table`. A negative one lets the
         future begin before the past ends, as models do that start decoding from known labels:
         ``gap=-48`` repeats the last 48 past steps at the start of the future.
     stride
@@ -94,8 +95,9 @@ class Windows:
     target_columns
         Columns to predict. Default: every column not named elsewhere.
     known_covariates, past_covariates, static_covariates
-        Columns known in the future too; known in the past only; constant in a series (the
-        series' first row is read). A column has one role.
+        Columns known in the future too; known in the past only; constant in a series, of which the
+        first row is read. Static columns are read once, to warn of those that vary. A column has
+        one role.
     pad
         ``"start"`` (or True): windows may begin before their series, with at least one context step
         inside it. ``"end"``: futures may end after it, with at least one step after the past
@@ -108,7 +110,7 @@ class Windows:
         that of zeros in the masks of the targets, so steps of padding count.
     max_gap
         Drop windows with neighbouring time stamps that are further apart: a timedelta, a text such
-        as ``"1h"``, or an integer in the unit of the time stamps.
+        as ``"1h"``, ``"15min"`` or ``"1h30m"``, or an integer in the unit of the time stamps.
     scaler
         Scaling of its columns inside `gather`. Missing values become `fill`, which is not scaled.
     layout
@@ -124,24 +126,26 @@ class Windows:
         padded. Default: 1. A future that overlaps the past has one step more than the overlap.
     anchor
         ``"start"``: `stride` is counted from the first possible window of each series; ``"end"``:
-        from the last possible one, so that the latest rows are used.
+        from the last possible one, so that the latest rows are used. The same with a stride of 1.
     keys
         Names of the keys of a batch, such as ``("past_target", "future_target")``; the others cost
-        nothing. A mask is a key of its own, and given also where nothing is missing. Values do not
-        depend on `keys`, nor do orders and states: missing ones are `fill` without a mask too.
-        Default: all, with masks where something can be missing.
+        nothing. A mask is a key of its own, named or added by `masks`. Values do not depend on
+        `keys`, nor do orders and states: missing ones are `fill` without a mask too. Default: all.
     min_observed_past, min_observed_future
         Drop windows with fewer observed (not missing) target values in the context, and in the
         future: numbers of values, steps times target columns. Steps of padding are not observed.
+    masks
+        Whether every key of columns has a ``<key>_mask``. Default: True without `keys`; with `keys`
+        those masks that are named.
 
     Notes
     -----
     **Keys** of a batch: ``past_target``, ``future_target``, ``past_known``, ``future_known``,
-    ``past_covariates``, ``static``, as far as there are such columns (and a future). A key has a
-    ``<key>_mask`` (bool, 1 = observed) if something in it can be missing: with padding, with nulls,
-    and in floating columns unless the table counted no NaN. ``series_id`` and ``start`` are int64
-    of shape (batch,): the number of the series and the row in the table of the first context step.
-    With padding that row may lie before the series.
+    ``past_covariates``, ``static``, as far as there are such columns (and a future). Each has a
+    ``<key>_mask`` (bool, 1 = observed), also where nothing is missing: keys and dtypes depend on
+    options, never on the data. ``series_id`` and ``start`` are int64 of shape (batch,): the number
+    of the series and the row in the table of the first context step. With padding that row may lie
+    before the series.
 
     **Cost**: O(series) time and memory. With `max_missing`, `max_gap` and the like the rows
     are read once and each window takes one bit.
@@ -159,7 +163,8 @@ class Windows:
     -----
     UserWarning
         If some series are shorter than a window, lose every window to a filter, or are unknown to a
-        scaler per series: once each, with their number.
+        scaler per series: once each, with their number; if a static covariate varies within a
+        series, with names of series.
 
     Examples
     --------
@@ -205,6 +210,7 @@ class Windows:
         keys: Names = None,
         min_observed_past: int | None = None,
         min_observed_future: int | None = None,
+        masks: bool | None = None,
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
@@ -230,7 +236,7 @@ class Windows:
         self.max_missing = check_number("max_missing", max_missing)
         self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
         self._dtypes = OutputDtypes(dtype, self.roles.all)
-        self._wanted = check_keys(keys)
+        self._wanted, self._masks = check_keys(keys), check_masks(masks)
         self._columns = {name: table.column(name) for name in self.roles.all}
         targets = [self._columns[name] for name in self.roles.target]
         #: Least numbers of observed values, by option.
@@ -255,6 +261,7 @@ class Windows:
         )
         self._set_scaler(scaler)
         warn_of_unseen([self])
+        warn_of_varying(table, self.roles.static)
 
     def _set_scaler(self, scaler: Scaler | None) -> None:
         """Resolve the dtypes of keys with a scaler, and make the native objects."""
@@ -267,7 +274,7 @@ class Windows:
         self.scaler = scaler
         keys = batch_keys(self.roles, self.span, self.layout)
         self._all_keys = resolve_dtypes(keys, self._columns, self._dtypes, scaler, self.fill)
-        self._keys, self._index_keys = select_keys(self._all_keys, self._wanted)
+        self._keys, self._index_keys = select_keys(self._all_keys, self._wanted, self._masks)
         self._make_native()
 
     def _make_native(self) -> None:
@@ -676,9 +683,9 @@ class Windows:
         self,
         validation: Any = 0.1,
         test: Any = 0.1,
-        *,
         by: Literal["time", "series"] = "time",
-        seed: int = 0,
+        *,
+        seed: int | None = None,
         validation_rows: int | None = None,
         test_rows: int | None = None,
     ) -> Split:
@@ -694,6 +701,8 @@ class Windows:
             window, with ``prediction_length=0``); its context may reach back into earlier parts.
             Windows across a border are dropped and counted. ``"series"``: whole series are
             distributed by a permutation of `seed`.
+        seed
+            Of ``by="series"``, and an error without it; None means 0.
         validation_rows, test_rows
             Instead of shares: the numbers of last rows of each series that are validation and
             test, test after validation. If only one is given, the other is 0.
@@ -806,6 +815,7 @@ class Windows:
             subset has one bit for each window between the first and the last kept of a series.
         last
             Number of windows of each series to keep: its last ones that meet the other conditions.
+            The inputs of a forecast are those of `latest`, which no filter drops.
 
         Raises
         ------
@@ -813,29 +823,56 @@ class Windows:
             If a series or a window does not exist.
         ValueError
             If no window is left, or a window is named twice.
+
+        Warns
+        -----
+        UserWarning
+            If `last` keeps earlier windows of some series, as a filter dropped their last ones.
         """
         selected = subset.select(
             self._selection, self.table, series, rows, time, indices, mask, last
         )
         return self if selected is self._selection else self._with_selection(selected)
 
-    def latest(self) -> Windows:
-        """Return the last context of each series, without a future: the inputs of a forecast.
+    def latest(self, *, future: bool | Table = False, step: Any = None) -> Windows:
+        """Return the last context of each series: the inputs of a forecast.
 
         A context ends with the last row of its series; of a part of a split or a subset of rows,
-        with the last row of the part in that series. Windows are as these in all else, but
-        `max_missing`, `max_gap` and the like drop none of them. With ``pad="start"`` shorter series
-        have one too. O(series) time and memory.
+        with the last row of the part in that series. Windows are as these in all else, but options
+        that choose windows for training do not apply: `max_missing`, `max_gap` and the like drop
+        none of them, and `stride` moves none. With ``pad="start"`` shorter series have one too.
+
+        Parameters
+        ----------
+        future
+            What the windows have of the future. False: nothing. True: the rows that follow the
+            context in the table, which are the last ones of a series: those of a forecast, appended
+            with known covariates and unknown targets. The context ends before them. Behind a part
+            of a split they are the next rows of the table. A table: its known covariates at the
+            series and time stamps of the future, for windows of a table in memory that is made of
+            these rows and of the contexts.
+        step
+            With a table: the time from one row to the next, as for `prediction_table`.
+
+        Returns
+        -------
+        Windows
+            At most one window a series. O(series) time and memory; with `future` O(series * rows of
+            a window).
 
         Raises
         ------
+        KeyError
+            If the table `future` lacks a column or has other ids.
         ValueError
-            If no series has a context.
+            If no series has a context; if rows of the future are missing, or have known targets at
+            the end of a series: the first series and time stamp.
 
         Warns
         -----
         UserWarning
-            If some series are shorter than a context: once, with their number.
+            If some series are shorter than a context, with their names; if targets are unknown for
+            more rows than those of the future.
 
         Examples
         --------
@@ -846,12 +883,44 @@ class Windows:
         >>> w.gather([0, 1])["past_target"][:, :, 0]
         array([[3, 4],
                [8, 9]])
+
+        With the temperature of the next day, which is known by a weather forecast:
+
+        >>> hours = np.datetime64("2024-01-01T00") + np.arange(72)
+        >>> past = {"load": np.arange(48.0), "temperature": np.zeros(48), "time": hours[:48]}
+        >>> table = wd.Table.from_columns(past, timestamp_column="time")
+        >>> w = wd.Windows(table, context_length=24, prediction_length=24,
+        ...                known_covariates="temperature")
+        >>> next_day = {"temperature": np.ones(24), "time": hours[48:]}
+        >>> next_day = wd.Table.from_columns(next_day, timestamp_column="time")
+        >>> batch = w.latest(future=next_day).gather([0])
+        >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
+        (np.float64(47.0), np.float64(24.0))
         """
         other = self._copy()
-        other._selection = latest_contexts(self._selection)
+        targets = [self._columns[name] for name in self.roles.target]
+        with_table = isinstance(future, Table)
+        if not with_table and not isinstance(future, bool):
+            raise TypeError(f"`future` must be a bool or a Table, got a {type(future).__name__}")
+        if future is not False and not self.span.prediction_length:
+            raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
+        if step is not None and not with_table:
+            raise ValueError(f"`step` is {step!r}, expected future=table with it")
+        other._selection = latest_windows(
+            self._selection,
+            self.table,
+            targets,
+            future=future is not False,
+            follows=future is True,
+        )
         other.span = other._selection.span
+        if isinstance(future, Table):
+            other.table, other._selection = add_future(
+                other._selection, other.span, self.roles, self.table, future, step
+            )
+            other._columns = {name: other.table.column(name) for name in self.roles.all}
         other.max_missing, other.max_gap, other._observed = 1.0, None, {}
-        if self._wanted is not None and self.layout != "columns":
+        if future is False and self._wanted is not None and self.layout != "columns":
             other._wanted = tuple(name for name in self._wanted if name[:7] != "future_")
             if not other._wanted:
                 raise ValueError(

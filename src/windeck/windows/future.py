@@ -1,0 +1,291 @@
+"""The rows of a forecast: the last context of each series, and its known covariates of the future.
+
+The rows of the future follow the context in the table, with unknown targets, or they are those of
+another table, matched by series and time stamp. Then the windows are those of a table of their own,
+with the rows of one window for each series.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from windeck._util.indices import Int64
+from windeck._util.text import some_names, unknown_column
+from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import Array, Bools
+from windeck.io.reading import LoadedColumns
+from windeck.table.construction import SeriesLayout
+from windeck.table.table import Table
+from windeck.windows.filters import WindowReport, describe_steps
+from windeck.windows.forecasts import _stamps_at
+from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
+from windeck.windows.subset import WindowSelection
+
+if TYPE_CHECKING:
+    from windeck.windows.batch_spec import ColumnRoles
+
+
+def latest_windows(
+    selection: WindowSelection,
+    table: Table,
+    targets: Sequence[ColumnData],
+    *,
+    future: bool,
+    follows: bool,
+) -> WindowSelection:
+    """Return one window for each run: its last context, with or without a future.
+
+    Parameters
+    ----------
+    future
+        Whether windows have a future.
+    follows
+        Whether the future lies in rows of the table: behind a run that ends before its series,
+        else at the end of the series, where targets have to be unknown.
+
+    Raises
+    ------
+    ValueError
+        If no series has a context, or the future of a series is not in the table.
+
+    Warns
+    -----
+    UserWarning
+        If series are shorter than a context, or have more rows without a target at their end.
+    """
+    # A part may have no rows of some series.
+    runs = selection.runs.take(np.flatnonzero(selection.runs.low < selection.runs.high))
+    offsets, names = selection.offsets, table.series_names
+    sides = selection.span.pad & PAD_START
+    span = replace(
+        selection.span,
+        prediction_length=selection.span.prediction_length if future else 0,
+        stride=1,
+        pad=sides,
+        min_context_length=selection.span.min_context_length if sides else None,
+        min_prediction_length=None,
+        anchor="start",
+    )
+    begin, end = offsets[runs.series], offsets[runs.series + 1]
+    context, behind = span.past_last + 1, span.rows - span.past_last - 1
+    stop = np.where(follows & (runs.high == end), end - behind, runs.high)
+    first = stop - context
+    fits = first >= begin - span.max_padding
+    # The first of a context inside its series is its last step, at least.
+    fits &= stop > begin
+    series, found = len(fits), int(fits.sum())
+    if not found:
+        raise ValueError(
+            f"no series has a context of {context} rows in these windows"
+            + (f" before the {behind} rows of the future" if follows else "")
+        )
+    if found < series:
+        short = runs.series[~fits]
+        warnings.warn(
+            f"{series - found} of {series} series are shorter than a context of {context} rows "
+            f"and have no latest one: {some_names(names, short)}"
+            + ("" if sides else "; pad='start' serves them with padding"),
+            stacklevel=3,
+        )
+    if follows:
+        _check_future(runs.take(np.flatnonzero(fits)), stop[fits], behind, table, targets)
+    high = np.maximum(runs.high, first + span.rows) if follows else runs.high
+    latest = WindowRuns(first, fits.astype(np.int64), runs.series, runs.low, high, 1)
+    report = WindowReport(found, series, series - found, found, {}, span.rows, describe_steps(span))
+    return WindowSelection(offsets, span, latest, None, report)
+
+
+def _check_future(
+    runs: WindowRuns, stop: Int64, behind: int, table: Table, targets: Sequence[ColumnData]
+) -> None:
+    """Check that the rows of the future are in the table, with unknown targets at its end."""
+    offsets, names = table.offsets, table.series_names
+    end = offsets[runs.series + 1]
+    beyond = runs.series[stop + behind > end]
+    if len(beyond):
+        raise ValueError(
+            f"the future of {behind} rows behind this part ends after {len(beyond)} series: "
+            f"{some_names(names, beyond)}; expected these rows in the table, or future=table"
+        )
+    at_end = np.flatnonzero(runs.high == end)
+    begin = offsets[runs.series[at_end]]
+    # The rows of the future, and the one before it.
+    rows = (end[at_end] - behind - 1)[:, None] + np.arange(behind + 1)
+    seen = np.zeros(rows.shape, dtype=np.bool_)
+    for column in targets:
+        seen |= column.observed(np.maximum(rows, begin[:, None]).ravel()).reshape(rows.shape)
+    known = runs.series[at_end[seen[:, 1:].any(axis=1)]]
+    if len(known):
+        raise ValueError(
+            f"{len(known)} series have a target within their last {behind} rows, which are the "
+            f"future of the forecast: {some_names(names, known)}; expected rows with unknown "
+            "targets appended to each series, future=table with these rows, or subset(last=1) for "
+            "the last windows with a known future"
+        )
+    longer = runs.series[at_end[~seen[:, 0]]]
+    if len(longer):
+        warnings.warn(
+            f"targets of {len(longer)} series are unknown for more than the last {behind} rows: "
+            f"{some_names(names, longer)}; their forecast is of the last {behind} rows, and its "
+            "context ends with missing targets",
+            stacklevel=4,
+        )
+
+
+def add_future(
+    selection: WindowSelection,
+    span: WindowSpan,
+    roles: ColumnRoles,
+    table: Table,
+    future: Table,
+    step: Any,
+) -> tuple[Table, WindowSelection]:
+    """Return a table of one window for each context of `selection`, and its windows.
+
+    Rows after a context have the known covariates of `future`; their targets and past covariates
+    are missing.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If a table has no time stamps, or `future` lacks a series, a row or a column, or has it
+        twice, or in another dtype.
+    """
+    runs = selection.runs.take(np.flatnonzero(selection.runs.count))
+    begin, stop = table.offsets[runs.series], runs.first + span.past_last + 1
+    low = np.maximum(runs.first, begin)
+    lengths = runs.first + span.rows - low
+    sizes = np.zeros(table.num_series, dtype=np.int64)
+    sizes[runs.series] = lengths
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    place = offsets[runs.series]  # of the first row of each window in the new table
+    number = np.repeat(np.arange(len(low)), lengths)
+    rows = np.arange(offsets[-1]) - place[number] + low[number]
+    inside = rows < stop[number]
+    stamps = _check_stamps(table, future)
+    time = _stamps_at(table, runs.series[number], rows, step)
+    ahead = span.future_first + np.arange(span.prediction_length) * span.dilation
+    wanted = runs.first[:, None] + ahead
+    new = wanted >= stop[:, None]
+    to = (wanted - low[:, None] + place[:, None])[new]  # places of the steps behind the context
+    numbers = _numbers_in(future, table.series_names, runs.series)[np.nonzero(new)[0]]
+    origin = _rows_at(future, stamps, numbers, time[to])
+    columns = []
+    for name in roles.all:
+        column = table.column(name)
+        if name in roles.static:
+            values, seen = _read(column, begin[number])
+        else:
+            values, seen = _read(column, np.where(inside, rows, low[number]))
+            seen &= inside
+        if name in roles.known:
+            values[to], seen[to] = _known(name, column, future, origin)
+        bits = np.packbits(seen, bitorder="little")
+        columns.append(ColumnData(name, values, bits, 0, column.categories, None, column.dtype))
+    loaded = LoadedColumns(columns, [], ColumnData("time", time, missing=0), None, None, owned=True)
+    made = Table(loaded, SeriesLayout(offsets, table.series_names, table.report))
+    first = place + runs.first - low
+    ends = offsets[runs.series + 1]
+    ones = np.ones_like(first)
+    latest = WindowRuns(first, ones, runs.series, place, ends, 1)
+    report = replace(selection.report, rows=span.rows, steps=describe_steps(span))
+    return made, WindowSelection(offsets, span, latest, None, report)
+
+
+def _read(column: ColumnData, rows: Int64) -> tuple[Array, Bools]:
+    """Return the values of rows as a new array, and which of them are not null."""
+    values = np.array(column.values[rows])
+    return values, column.observed(rows)
+
+
+def _check_stamps(table: Table, future: Table) -> Array:
+    """Return the time stamps of `future`; both tables must have some of one kind."""
+    for name, one in (("the table", table), ("`future`", future)):
+        if one.timestamps is None:
+            raise ValueError(
+                f"{name} has no time stamps, by which rows of the future are matched; expected "
+                "timestamp_column= in both tables, or rows appended to the table and future=True"
+            )
+    assert table.timestamps is not None
+    assert future.timestamps is not None
+    if table.timestamps.dtype.kind != future.timestamps.dtype.kind:
+        raise TypeError(
+            f"`future` has time stamps of {future.timestamps.dtype}, expected "
+            f"{table.timestamps.dtype} as in the table"
+        )
+    return future.timestamps[slice(0, future.num_rows)]
+
+
+def _numbers_in(future: Table, names: Sequence[Any], series: Int64) -> Int64:
+    """Return the numbers in `future` of series, which are matched by name."""
+    numbers = {name: number for number, name in enumerate(future.series_names)}
+    lacking = np.array([n for n in series.tolist() if names[n] not in numbers], dtype=np.int64)
+    if len(lacking):
+        raise ValueError(
+            f"`future` has no rows of {len(lacking)} series: {some_names(names, lacking)}; "
+            "expected the ids of the table"
+        )
+    return np.array([numbers[names[number]] for number in series.tolist()], dtype=np.int64)
+
+
+def _rows_at(future: Table, stamps: Array, series: Int64, time: Array) -> Int64:
+    """Return the row of `future` of each series and time stamp."""
+    same_unit = time.astype(stamps.dtype)
+    found = np.zeros(len(series), dtype=np.int64)
+    for number in np.unique(series).tolist():
+        here = series == number
+        low, high = future.offsets[number : number + 2].tolist()
+        found[here] = low + np.searchsorted(stamps[low:high], same_unit[here])
+    end = future.offsets[series + 1]
+    there = stamps[np.minimum(found, max(len(stamps) - 1, 0))] == same_unit
+    there &= (found < end) & (same_unit.astype(time.dtype) == time)
+    if not there.all():
+        first = int(np.argmin(there))
+        raise ValueError(
+            f"`future` has no row of series {future.series_names[series[first]]!r} at "
+            f"{time[first]} ({int((~there).sum())} rows are missing in all); expected a row for "
+            "each future step of each series"
+        )
+    twice = (found + 1 < end) & (stamps[np.minimum(found + 1, len(stamps) - 1)] == same_unit)
+    if twice.any():
+        first = int(np.argmax(twice))
+        raise ValueError(
+            f"`future` has series {future.series_names[series[first]]!r} twice at {time[first]}, "
+            "expected one row for each time stamp"
+        )
+    return found
+
+
+def _known(name: str, column: ColumnData, future: Table, rows: Int64) -> tuple[Array, Bools]:
+    """Return the values of a known covariate in rows of `future`, as the table has them."""
+    if name not in future.column_names:
+        raise unknown_column(name, future.column_names, "`future`")
+    other = future.column(name)
+    if other.dtype != column.dtype or (other.categories is None) != (column.categories is None):
+        raise TypeError(
+            f"column {name!r} of `future` is {_kind(other)}, expected {_kind(column)} as in the "
+            "table"
+        )
+    values, seen = _read(other, rows)
+    if column.categories is not None and other.categories is not None:
+        codes: Mapping[Any, int] = {text: code for code, text in enumerate(column.categories)}
+        used = np.unique(values[seen])
+        unknown = [other.categories[code] for code in used if other.categories[code] not in codes]
+        if unknown:
+            raise ValueError(
+                f"column {name!r} of `future` has the category {unknown[0]!r}, which the table "
+                "does not have"
+            )
+        recoded = np.zeros(len(other.categories) + 1, dtype=values.dtype)
+        recoded[used] = [codes[other.categories[code]] for code in used]
+        values = recoded[np.where(seen, values, -1)]
+    return values, seen
+
+
+def _kind(column: ColumnData) -> str:
+    return column.dtype if column.categories is None else "a category"

@@ -1,0 +1,286 @@
+"""The inputs of a forecast: no option that chooses windows for training moves or drops them."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather, parquet
+
+import windeck as wd
+
+NAMES = ("a", "b", "c")
+LENGTHS = (30, 41, 17)
+INDEX: dict[str, Any] = {"id_columns": "id", "timestamp_column": "time"}
+ROLES: dict[str, Any] = {
+    "target_columns": ["load", "price"],
+    "known_covariates": "hour",
+    "past_covariates": "wind",
+    "static_covariates": "area",
+}
+#: Options that choose windows, or move them.
+TRAINING: list[dict[str, Any]] = [
+    {},
+    {"max_missing": 0.2},
+    {"max_gap": "1h"},
+    {"min_observed_past": 3},
+    {"min_observed_future": 1},
+    {"stride": 7},
+    {"stride": 5, "anchor": "end"},
+    {"dilation": 2},
+    {"gap": 2, "max_missing": 0.0},
+    {"gap": -2},
+    {"pad": "both"},
+    {"pad": "start", "min_context_length": 2, "max_missing": 0.1},
+]
+
+
+def series_of(name: str, rows: int, behind: int) -> dict[str, Any]:
+    """Return a series of `rows` rows, and `behind` rows of which the future is known."""
+    number = NAMES.index(name)
+    steps = np.arange(rows + behind)
+    load = 1000.0 * (number + 1) + steps
+    load[[5, rows - 2]] = np.nan
+    stamps = np.datetime64("2024-01-01T00", "s") + (steps + 3 * number) * np.timedelta64(3600, "s")
+    stamps[:4] -= np.timedelta64(7, "D")  # a break
+    unknown = steps >= rows
+    return {
+        "id": np.repeat(name, rows + behind),
+        "time": stamps,
+        "load": pa.array(load, mask=unknown),
+        "price": pa.array(-load, mask=unknown),
+        "hour": ((steps + number) % 24).astype(np.int8),
+        "wind": pa.array(load / 7, mask=unknown),
+        "area": np.full(rows + behind, number * 10, np.int32),
+    }
+
+
+def arrow_of(behind: int, names: tuple[str, ...] = NAMES) -> pa.Table:
+    parts = [
+        pa.table(series_of(name, rows, behind))
+        for name, rows in zip(NAMES, LENGTHS, strict=True)
+        if name in names
+    ]
+    return pa.concat_tables(parts)
+
+
+def future_rows(behind: int) -> pa.Table:
+    """Return the rows behind the series alone, the series in another order, and one more."""
+    parts = []
+    for name in ("c", "x", "a", "b"):
+        known = "a" if name == "x" else name
+        rows = LENGTHS[NAMES.index(known)]
+        own = pa.table(series_of(known, rows, behind)).slice(rows)
+        parts.append(own.set_column(0, "id", pa.array([name] * behind)))
+    return pa.concat_tables(parts).select(["id", "time", "hour"])
+
+
+def future_of(data: pa.Table) -> wd.Table:
+    return wd.Table.from_arrow(data, **INDEX)
+
+
+def table_in(way: str, data: pa.Table, folder: Path) -> wd.Table:
+    path = folder / f"rows{len(data)}.{'arrow' if way == 'mapped' else 'parquet'}"
+    if way == "mapped":
+        feather.write_feather(data, path, compression="uncompressed")
+    else:
+        parquet.write_table(data, path, row_group_size=11)
+    return wd.Table.read(path, in_memory=way == "memory", **INDEX)
+
+
+def expected_of(series: int, span: dict[str, Any]) -> dict[str, Any]:
+    """Return a window of plain loops: values, with None where something is missing."""
+    context, gap, dilation = 4, span.get("gap", 0), span.get("dilation", 1)
+    rows = LENGTHS[series]
+    start = rows - 1 - (context - 1) * dilation
+    past = [start + j * dilation for j in range(context)]
+    future = [start + (context + j) * dilation + gap for j in range(3)]
+    whole = pa.table(series_of(NAMES[series], rows, 40)).to_pydict()
+
+    def of(names: list[str], steps: list[int]) -> list[list[Any]]:
+        found = [[whole[name][row] if row >= 0 else None for name in names] for row in steps]
+        return [[None if value != value else value for value in step] for step in found]
+
+    targets = ["load", "price"]
+    return {
+        "past_target": of(targets, past),
+        "future_target": of(targets, future),
+        "past_known": of(["hour"], past),
+        "future_known": of(["hour"], future),
+        "past_covariates": of(["wind"], past),
+        "static": [series * 10],
+        "series_id": series,
+    }
+
+
+def with_none(batch: dict[str, Any], row: int) -> dict[str, Any]:
+    """Return a sample as plain values, with None where its masks are false."""
+    found = {}
+    for key, array in batch.items():
+        if f"{key}_mask" in batch:
+            values = array[row].astype(object)
+            values[~batch[f"{key}_mask"][row]] = None
+            found[key] = values.tolist()
+        elif key == "series_id":
+            found[key] = int(array[row])
+    return found
+
+
+@pytest.mark.parametrize("way", ["memory", "mapped", "streamed"])
+@pytest.mark.parametrize("options", TRAINING, ids=str)
+def test_forecasts_begin_where_the_series_end(
+    way: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    lengths: dict[str, Any] = {"context_length": 4, "prediction_length": 3}
+    past = 3 * options.get("dilation", 1) + 1
+    behind = 3 * options.get("dilation", 1) + options.get("gap", 0)
+    appended = table_in(way, arrow_of(behind), tmp_path)
+    plain = table_in(way, arrow_of(0), tmp_path)
+    expected = [expected_of(series, options) for series in range(3)]
+    w = wd.Windows(appended, **lengths, **ROLES, **options).latest(future=True)
+    assert w.locate(np.arange(3))[1].tolist() == [
+        int(end) - behind - past for end in appended.offsets[1:]
+    ]
+    v = wd.Windows(plain, **lengths, **ROLES, **options).latest(
+        future=future_of(future_rows(behind))
+    )
+    for windows in (w, v, pickle.loads(pickle.dumps(v)), v.joined()):
+        batch = windows.gather([0, 1, 2])
+        assert [with_none(batch, row) for row in range(3)] == expected
+        stamps = windows.prediction_table(np.zeros((3, 3, 2)))["timestamp"].to_numpy()
+        step = options.get("dilation", 1) + max(options.get("gap", 0), 0)
+        ends = [
+            series_of(name, rows, 40)["time"][rows - 1 + step]
+            for name, rows in zip(NAMES, LENGTHS, strict=True)
+        ]
+        assert stamps.reshape(3, 3)[:, 0].astype("M8[s]").tolist() == np.array(ends).tolist()
+    without = wd.Windows(plain, **lengths, **ROLES, **options).latest().gather([0, 1, 2])
+    assert "future_known" not in without
+    for key in without:
+        if key != "start":
+            np.testing.assert_array_equal(without[key], v.gather([0, 1, 2])[key], err_msg=key)
+
+
+# --- what is refused, and what is warned of ------------------------------------------------------
+
+SHORT: dict[str, Any] = {"context_length": 4, "prediction_length": 3, **ROLES}
+
+
+def plain_windows(behind: int = 0, **options: Any) -> wd.Windows:
+    return wd.Windows(wd.Table.from_arrow(arrow_of(behind), **INDEX), **SHORT, **options)
+
+
+def test_rows_of_the_future_that_are_missing_are_named() -> None:
+    w, rows = plain_windows(), future_rows(3)
+    lacking = pa.concat_tables([rows[:7], rows[8:]])
+    with pytest.raises(
+        ValueError, match=r"no row of series 'a' at 2024-01-02T07.* \(1 rows are mi"
+    ):
+        w.latest(future=future_of(lacking))
+    with pytest.raises(ValueError, match=r"no rows of 1 series: 'b'; expected the ids"):
+        w.latest(future=future_of(rows[:9]))
+    twice = pa.concat_tables([rows[:7], rows[6:]])
+    with pytest.raises(ValueError, match="has series 'a' twice at 2024-01-02T06"):
+        w.latest(future=future_of(twice))
+    with pytest.raises(KeyError, match="`future` has no column 'hour'; did you mean 'hours'"):
+        w.latest(future=future_of(rows.rename_columns(["id", "time", "hours"])))
+    wide = rows.set_column(2, "hour", rows["hour"].cast(pa.int64()))
+    with pytest.raises(TypeError, match="'hour' of `future` is int64, expected int8 as in the tab"):
+        w.latest(future=future_of(wide))
+    with pytest.raises(ValueError, match="`future` has no time stamps, by which rows"):
+        w.latest(future=wd.Table.from_arrow(rows.select(["id", "hour"]), id_columns="id"))
+    numbers = rows.set_column(1, "time", pa.array(range(12)))
+    with pytest.raises(TypeError, match=r"`future` has time stamps of int64, expected datetime64"):
+        w.latest(future=future_of(numbers))
+    late = rows.set_column(1, "time", rows["time"].cast(pa.timestamp("ns")))
+    assert len(w.latest(future=future_of(late))) == 3
+    with pytest.raises(TypeError, match="`future` must be a bool or a Table, got a int"):
+        w.latest(future=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`step` is '1h', expected future=table with it"):
+        w.latest(step="1h")
+    with pytest.raises(ValueError, match="expected prediction_length > 0"):
+        w.latest().latest(future=True)
+
+
+def test_the_step_to_the_future_may_be_given() -> None:
+    rows = future_rows(9)
+    thirds = pa.concat_tables([rows[i : i + 1] for i in range(len(rows)) if i % 3 == 2])
+    batch = plain_windows().latest(future=future_of(thirds), step="3h").gather([0, 1, 2])
+    hours = [[(rows + 2 + 3 * j + n) % 24 for j in range(3)] for n, rows in enumerate(LENGTHS)]
+    assert batch["future_known"][..., 0].tolist() == hours
+
+
+def test_categories_of_the_future_have_the_codes_of_the_table() -> None:
+    past = {"load": np.arange(6.0), "kind": ["x", "y", None, "x", "z", "x"], "t": np.arange(6)}
+    table = wd.Table.from_arrow(pa.table(past), timestamp_column="t", categories="kind")
+    w = wd.Windows(table, context_length=2, prediction_length=3, known_covariates="kind")
+    behind = pa.table({"kind": ["z", None, "y"], "t": [6, 7, 8]})
+    future = wd.Table.from_arrow(behind, timestamp_column="t", categories="kind")
+    batch = w.latest(future=future).gather([0])
+    assert batch["future_known"].ravel().tolist() == [2, 0, 1]
+    assert batch["future_known_mask"].ravel().tolist() == [True, False, True]
+    other = pa.table({"kind": ["z", "w", "y"], "t": [6, 7, 8]})
+    future = wd.Table.from_arrow(other, timestamp_column="t", categories="kind")
+    with pytest.raises(ValueError, match="'kind' of `future` has the category 'w', which the tab"):
+        w.latest(future=future)
+
+
+def test_rows_that_are_no_future_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"3 series have a target within their last 3 rows.*'a', 'b"
+    ):
+        plain_windows().latest(future=True)
+    with pytest.raises(ValueError, match="3 series have a target within their last 3 rows"):
+        plain_windows(2).latest(future=True)
+    with pytest.warns(
+        UserWarning, match="targets of 3 series are unknown for more than the last 3"
+    ):
+        plain_windows(4).latest(future=True)
+
+
+def test_the_future_of_a_part_is_behind_it() -> None:
+    train, validation, test = plain_windows(3).split(validation_rows=5, test_rows=6)
+    series = [pa.table(series_of(name, rows, 3)) for name, rows in zip(NAMES, LENGTHS, strict=True)]
+    for part, left in ((train, 11), (validation, 6)):
+        batch = part.latest(future=True).gather([0, 1, 2])
+        for number, rows in enumerate(LENGTHS):
+            end = rows + 3 - left
+            for key, low, high in (("past", end - 4, end), ("future", end, end + 3)):
+                hours = series[number]["hour"].to_pylist()[low:high]
+                assert batch[f"{key}_known"][number, :, 0].tolist() == hours
+    assert test.latest(future=True).locate([0, 1, 2])[1].tolist() == [
+        end - 7 for end in test.table.offsets[1:].tolist()
+    ]
+    with pytest.raises(ValueError, match=r"3 rows behind this part .* 1 series: 'a'; expected"):
+        plain_windows(3).subset(rows=(0, 32)).latest(future=True)
+
+
+def test_short_series_come_padded_or_are_named() -> None:
+    data = pa.concat_tables([arrow_of(3)[:12], arrow_of(3)[33:]])
+    table = wd.Table.from_arrow(data, **INDEX)
+    options: dict[str, Any] = {**SHORT, "context_length": 25}
+    with pytest.warns(UserWarning, match="series are shorter than a window"):
+        w = wd.Windows(table, **options)
+    assert np.diff(table.offsets).tolist() == [12, 44, 20]
+    for future in (False, future_of(future_rows(30))):
+        with pytest.warns(
+            UserWarning, match=r"2 of 3 series .* context of 25 rows .*: 'a', 'c'; pad"
+        ):
+            w.latest(future=future)
+
+
+def test_the_last_windows_that_a_filter_left_are_not_taken_for_the_last() -> None:
+    w = plain_windows(3, max_missing=0.3)
+    dropped = r"of 3 series were dropped by max_missing: 'a', 'b', 'c'; .* latest\(future=True\)"
+    with pytest.warns(UserWarning, match=dropped):
+        w.subset(last=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        w.subset(mask=np.ones(len(w), bool), last=1)
+        plain_windows(3).subset(last=1)
+        plain_windows(0, max_gap="2h").subset(last=2)
