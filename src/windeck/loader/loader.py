@@ -274,6 +274,13 @@ class Loader:
         return left if self.max_steps is None else min(left, max(0, self.max_steps - self._step))
 
     @property
+    def _epoch_steps(self) -> int:
+        """Batches in the whole current epoch, whatever ends the iteration."""
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        return self._sharding().steps_left(self.epoch * self._epoch_length)
+
+    @property
     def _epoch_steps_left(self) -> int:
         """Batches until the end of the epoch, whatever ends the iteration."""
         if self.steps_per_epoch is not None:
@@ -293,9 +300,7 @@ class Loader:
                 "the stream has no epochs, so the loader has no length; `steps_per_epoch` gives "
                 "it one"
             )
-        whole = self.steps_per_epoch
-        if whole is None:
-            whole = self._sharding().steps_left(self.epoch * self._epoch_length)
+        whole = self._epoch_steps
         if self.max_steps is None:
             return whole
         left = self._epoch_steps_left
