@@ -281,6 +281,14 @@ class Loader:
         return self._sharding().steps_left(self.epoch * self._epoch_length)
 
     @property
+    def _begins_epoch(self) -> bool:
+        """Whether the next batch is the first one of an epoch."""
+        if self.steps_per_epoch is not None:
+            return self._step % self.steps_per_epoch == 0
+        sharding = self._sharding()
+        return self._next_start() == sharding.step_start(self.epoch * self._epoch_length)
+
+    @property
     def _epoch_steps_left(self) -> int:
         """Batches until the end of the epoch, whatever ends the iteration."""
         if self.steps_per_epoch is not None:
