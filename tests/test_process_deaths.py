@@ -128,6 +128,21 @@ def test_a_death_ends_the_run(planted: Planted, where: int | str, how: str) -> N
     planted.wait_for_end()
 
 
+def test_a_test_that_waits_for_ever_ends_the_run(planted: Planted) -> None:
+    """Its process waits for a child that has stopped."""
+    waiting = "child = os.fork()\n    time.sleep(1000) if child == 0 else os.waitpid(child, 0)"
+    (planted.folder / "test_dying.py").write_text(
+        DYING.replace("WHERE", "2").replace("HOW", waiting)
+    )
+    limit = ["faulthandler_timeout=3", "faulthandler_exit_on_timeout=true"]
+    run = planted.start("-n1", *(f"-o{option}" for option in limit))
+    output, _ = run.communicate(timeout=300)
+    assert run.returncode == 2, output
+    assert "ended with status 1 in test_dying.py::test_dies[2]" in output
+    assert 'test_dying.py", line' in output.partition("most recent call first")[2]
+    planted.wait_for_end()
+
+
 @pytest.mark.parametrize("options", [["-n2"], []], ids=["controller", "alone"])
 def test_what_a_killed_run_has_started_ends(planted: Planted, options: list[str]) -> None:
     program = DYING.replace("WHERE", "0").replace(
@@ -147,3 +162,5 @@ def test_what_a_killed_run_has_started_ends(planted: Planted, options: list[str]
 
 def test_this_run_is_guarded(request: pytest.FixtureRequest) -> None:
     assert request.config.pluginmanager.has_plugin("support.crashes")
+    assert request.config.getini("faulthandler_exit_on_timeout")
+    assert float(request.config.getini("faulthandler_timeout")) > 0
