@@ -31,7 +31,7 @@ from windeck.loader.batch import (
     check_device,
     check_pin_memory,
 )
-from windeck.loader.callers import check_not_prepared
+from windeck.loader.callers import check_not_prepared, warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
 from windeck.loader.read_plan import ReadPlan, plan_reads
@@ -317,7 +317,11 @@ class Loader:
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
-        return EpochIterator(self._at_start() if self.restart else self)
+        if self.restart:
+            return EpochIterator(self._at_start())
+        if not self._begins_epoch:
+            warn_of_the_rest(self._position)
+        return EpochIterator(self)
 
     def peek(self) -> Tensors:
         """Return the next batch without moving the position.
