@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,8 @@ def kill_and_resume(job: Job, out: Path) -> None:
                 raise failure(out, "killed")
             time.sleep(0.05)
         for rank in range(BEFORE):
-            os.kill(int((out / f"killed-{rank}.pid").read_text()), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # torchrun has ended it for the one before
+                os.kill(int((out / f"killed-{rank}.pid").read_text()), signal.SIGKILL)
     saved = torch.load(out / "state.pt", weights_only=True)
     step, position = saved["step"], saved["loader"]["position"]
     last = max(last_step(log, job) for log in logs)

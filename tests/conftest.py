@@ -46,6 +46,8 @@ __all__ = [
     "web",
 ]
 
+pytest_plugins = ["support.crashes"]
+
 # No test may fail because a machine is busy.
 settings.register_profile("windeck", deadline=None)
 settings.load_profile("windeck")

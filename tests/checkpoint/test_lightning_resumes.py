@@ -68,9 +68,15 @@ class Eventful(lightning.LightningModule):  # type: ignore[misc,name-defined]
 
 
 def note_events(folder: Path, url: str, kill_at: int | None, every: int, validate: Any) -> None:
-    """Train on 4 epochs of 4 batches, of which the stopping leaves 3; write all events."""
+    """Train on 4 epochs of 4 batches, of which the stopping leaves 3; write all events.
+
+    With `limit_train_batches` the last batch of an epoch of the loader is an epoch of its own. It
+    has no validation, and the stopping, which would ask for one, stops nothing.
+    """
     module = Eventful(kill_at, lambda step: {4: 1.0, 8: 2.0, 12: 3.0}.get(step, 0.5 + step / 100))
-    stopping = lightning.pytorch.callbacks.EarlyStopping("value", patience=2, strict=False)
+    stopping = lightning.pytorch.callbacks.EarlyStopping(
+        "value", patience=100 if "limit_train_batches" in validate else 2, strict=False
+    )
     validating = wd.Loader(Numbers(6), batch_size=6, restart=True)
     more = {"num_sanity_val_steps": 0, "max_epochs": 4, **validate}
     loader = wd.Loader(Numbers(24), batch_size=6, shuffle=True, seed=3)
@@ -100,6 +106,12 @@ def note_events(folder: Path, url: str, kill_at: int | None, every: int, validat
         (1, {"max_steps": 6, "limit_val_batches": 0, "accumulate_grad_batches": 2}),
         (1, {"max_steps": 100, "max_epochs": 3, "limit_val_batches": 0}),
         (4, {"max_epochs": 3, "limit_val_batches": 0}),
+        (1, {"limit_train_batches": 3}),
+        (3, {"limit_train_batches": 3}),
+        (2, {"limit_train_batches": 3, "val_check_interval": 2}),
+        (1, {"limit_train_batches": 3, "max_steps": 7}),
+        (1, {"limit_train_batches": 3, "accumulate_grad_batches": 2, "limit_val_batches": 0}),
+        (2, {"limit_train_batches": 2}),
     ],
     ids=str,
 )

@@ -74,14 +74,16 @@ def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:
 
 
 def fit_in_batches(
-    folder: Path, url: str, size: int, kill_at: int | None, callbacks: Any = (), **more: Any
-) -> Any:
+    folder: Path, url: str, size: int, kill_at: int | None, callbacks: Any = (),
+    loader: Any = None, **more: Any,
+) -> Any:  # fmt: skip
     """Train on two epochs of 80 samples; saves at even steps."""
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "out"), use_cpu=True, report_to=[], disable_tqdm=True,
         save_strategy="steps", save_steps=2, **{"num_train_epochs": 2, **more},
     )  # fmt: skip
-    loader = wd.Loader(Numbers(80), batch_size=size, shuffle=True, seed=3)
+    if loader is None:
+        loader = wd.Loader(Numbers(80), batch_size=size, shuffle=True, seed=3)
     trainer = trainer_of_one_checkpoint(url, loader, Scorer(kill_at), arguments)
     for one in callbacks:
         trainer.add_callback(one)
@@ -121,6 +123,60 @@ def test_other_batch_sizes_train_on_whole_epochs(
     # A short group of batches at the end of a resumed epoch is not stepped.
     assert 160 - position in range(1 if accumulate == 1 else second * accumulate)
     assert planned in (done, 0)  # 0: nothing was left to do
+
+
+class Counting(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+    """Writes the steps and the epochs after each step, and those that are logged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, *line: Any) -> None:
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.write("end", state.global_step, state.epoch)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
+        if "loss" in logs:
+            self.write("log", state.global_step, logs["epoch"])
+
+
+def fit_counting(folder: Path, url: str, size: int, kill_at: int | None, more: Any) -> None:
+    counting = [Counting(folder / "epochs.jsonl")]
+    options = {**more, "logging_steps": 1}
+    loader = None
+    if more.pop("endless", False):
+        loader = wd.Loader(wd.Mixture({"a": (Numbers(80), 1)}, seed=3), batch_size=size)
+        options = {"logging_steps": 1, "max_steps": 20}
+    fit_in_batches(folder, url, size, kill_at, counting, loader=loader, **options)
+
+
+@pytest.mark.parametrize(
+    ("more", "sizes", "expected"),
+    [
+        ({}, (8, 8), {n: n / 10 for n in range(1, 21)}),
+        ({"gradient_accumulation_steps": 2}, (8, 8), {n: n / 5 for n in range(1, 11)}),
+        ({"max_steps": 15}, (8, 8), {n: n / 10 for n in range(1, 16)}),
+        ({"endless": True}, (8, 8), {n: n / 20 for n in range(1, 21)}),
+        # 48 samples in the first run, then 32 in two batches of the epoch and 80 in five.
+        ({}, (8, 16), {n: n / 10 if n < 7 else (n - 1) / 5 - 0.4 for n in range(1, 14)}),
+    ],
+    ids=["epochs", "accumulated", "max_steps", "endless", "another batch size"],
+)
+def test_epochs_are_counted_on_after_a_resume(
+    more: Any, sizes: tuple[int, int], expected: dict[int, float], tmp_path: Path
+) -> None:
+    url = f"rocksdb://{tmp_path}/x"
+    run = partial(launch, 1, fit_counting, tmp_path, url)
+    assert run(sizes[0], 15 if "gradient_accumulation_steps" in more else 7, more) == [KILLED]
+    assert run(sizes[1], None, more) == [0]
+    lines = (tmp_path / "epochs.jsonl").read_text().splitlines()
+    found = {(kind, step): epoch for kind, step, epoch in map(json.loads, lines)}
+    for kind in ("end", "log"):
+        own = {step: epoch for (name, step), epoch in found.items() if name == kind}
+        assert own == {step: pytest.approx(epoch, abs=1e-4) for step, epoch in expected.items()}
 
 
 def test_a_whole_run_is_not_continued_in_other_batches(tmp_path: Path) -> None:

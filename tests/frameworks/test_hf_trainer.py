@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,40 @@ def test_killed_and_resumed(
     assert launch(ranks, fit, tmp_path, data, every, None, True) == [0] * ranks
     for rank in range(ranks):
         assert trained(tmp_path, rank) == expected(data, ranks, rank)
+
+
+@pytest.mark.parametrize("data", ["epochs", "endless"])
+def test_epochs_are_counted_on_after_a_resume(data: str, tmp_path: Path) -> None:
+    run = partial(launch, 1, fit_counting, tmp_path, data)
+    assert run(10) == [KILLED]
+    assert run(None) == [0]
+    steps = (STEPS if data == "epochs" else STEPS * EPOCHS) * 1.0
+    lines = (tmp_path / "epochs.jsonl").read_text().splitlines()
+    found = dict(json.loads(line) for line in lines)
+    assert len(lines) < STEPS * EPOCHS + 4, "it was resumed"
+    assert found == {n: pytest.approx(n / steps) for n in range(1, STEPS * EPOCHS + 1)}
+
+
+def fit_counting(folder: Path, data: str, kill_at: int | None) -> None:
+    """Write the number of epochs after each step, as a callback of the user's sees it."""
+
+    class Counting(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            with open(folder / "epochs.jsonl", "a") as file:
+                file.write(json.dumps([state.global_step, state.epoch]) + "\n")
+
+    if data == "endless":
+        loader = Loader(mixture(), batch_size=6)
+        options = arguments(folder, save_steps=4, max_steps=STEPS * EPOCHS)
+    else:
+        loader = Loader(Numbers(SIZE), batch_size=6, order=Turn)
+        options = arguments(folder, save_steps=4)
+    trainer = LoaderTrainer(loader, model=Model(folder, kill_at), args=options)
+    trainer.add_callback(Counting())
+    trainer.train(resume_from_checkpoint=kill_at is None)
+    (saved,) = folder.glob(f"checkpoint-{STEPS * EPOCHS}")
+    state = json.loads((saved / "trainer_state.json").read_text())
+    assert state["epoch"] == trainer.state.epoch == pytest.approx(EPOCHS if data == "epochs" else 1)
 
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:

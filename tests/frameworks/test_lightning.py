@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,91 @@ def test_a_batch_that_failed_is_trained_on_after_the_exceptions_checkpoint(tmp_p
     assert launch(1, fail_and_fit, tmp_path) == [0]
     assert trained(tmp_path, 0) == expected("epochs", 1, 0)
     assert [step for step, _ in written(tmp_path, 0)] == list(range(21)), "each once"
+
+
+class Noting(lightning.LightningModule):  # type: ignore[misc,name-defined]
+    """Writes the steps after which it validates; killed before a training step."""
+
+    def __init__(self, folder: Path, kill_at: int | None) -> None:
+        super().__init__()
+        self.folder, self.kill_at = folder, kill_at
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def training_step(self, batch: dict[str, Any], _: int) -> torch.Tensor:
+        if self.global_step == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with open(self.folder / "trained", "a") as file:
+            file.write(f"{self.global_step}\n")
+        loss: torch.Tensor = (self.weight * batch["row"].mean()).sum()
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], _: int) -> None: ...
+
+    def on_validation_end(self) -> None:
+        with open(self.folder / "validated", "a") as file:
+            file.write(f"{self.global_step}\n")
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def fit_validating(folder: Path, interval: int | float, kill_at: int | None) -> None:
+    """Train on 3 epochs of 7 steps, as the page says: saving after each validation."""
+    loader = Loader(Numbers(SIZE), batch_size=6, order=Turn)
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(folder, "{step}", save_top_k=-1)
+    fitting = lightning.Trainer(
+        accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[LoaderState(loader), saving], max_epochs=EPOCHS,
+        val_check_interval=interval, num_sanity_val_steps=0,
+    )  # fmt: skip
+    checkpoints = sorted(folder.glob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns)
+    validating = Loader(Numbers(10), batch_size=2, restart=True)
+    resumed = checkpoints[-1] if kill_at is None else None
+    fitting.fit(Noting(folder, kill_at), loader, validating, ckpt_path=resumed)
+
+
+@pytest.mark.parametrize(("interval", "kill_at"), [(3, 11), (3, 8), (2, 13), (1.0, 9), (0.5, 19)])
+def test_every_validation_is_made_once(interval: int | float, kill_at: int, tmp_path: Path) -> None:
+    assert launch(1, fit_validating, tmp_path, interval, kill_at) == [KILLED]
+    before = (tmp_path / "trained").read_text().split()
+    assert launch(1, fit_validating, tmp_path, interval, None) == [0]
+    after = (tmp_path / "trained").read_text().split()[len(before) :]
+    assert 0 < int(after[0]) <= kill_at, "it was resumed"
+    assert [*range(int(after[0])), *map(int, after)] == list(range(21))
+    every = STEPS if interval == 1.0 else int(interval * STEPS) if interval < 1 else int(interval)
+    expected = [epoch * STEPS + n for epoch in range(3) for n in range(every, STEPS + 1, every)]
+    assert [int(step) for step in (tmp_path / "validated").read_text().split()] == expected
+
+
+def validate_the_rest(folder: Path) -> None:
+    """A validation that is not whole warns, and only that."""
+    for limits, options, whole in (
+        ({}, {"restart": True}, True),
+        ({}, {}, False),
+        ({"num_sanity_val_steps": 0}, {}, True),
+        ({"num_sanity_val_steps": 0, "limit_val_batches": 2}, {}, False),
+    ):
+        trainer = lightning.Trainer(
+            accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, max_epochs=2,
+            enable_model_summary=False, enable_checkpointing=False, **limits,
+        )  # fmt: skip
+        loader = Loader(Numbers(SIZE), batch_size=6)
+        validating = Loader(Numbers(20), batch_size=2, **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer.fit(Model(folder, None, None), loader, validating)
+        found = [str(one.message) for one in caught if "restart=True" in str(one.message)]
+        assert bool(found) != whole, found
+        if found:
+            assert re.match(r"this loop of Lightning will have .* from position 4 on", found[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(iter(loader))
+        assert len(list(loader)) == STEPS - 1, "a loop of the user's has the rest without a warning"
+
+
+def test_a_validation_that_is_not_whole_warns(tmp_path: Path) -> None:
+    assert launch(1, validate_the_rest, tmp_path) == [0]
 
 
 def test_two_processes_are_continued_by_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
+from support.forked import RunInChild, ray_in_child
 from support.recipes import names
 
 ray = pytest.importorskip("ray")
@@ -16,11 +17,10 @@ ray = pytest.importorskip("ray")
 SIZE, BATCH = 96, 16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+@pytest.fixture(scope="module")
+def run_on_ray() -> Iterator[RunInChild]:
+    with ray_in_child(num_cpus=3) as run:
+        yield run
 
 
 def functions() -> tuple[Any, Any]:
@@ -55,20 +55,26 @@ def trained(ranks: int, steps: int, state: Any = None) -> tuple[Any, list[int]]:
     return states[-1], [sample for samples in found for sample in samples]
 
 
-def test_actors_are_killed_and_resumed_as_another_number() -> None:
+def test_actors_are_killed_and_resumed_as_another_number(run_on_ray: RunInChild) -> None:
     order = [
         int(sample)
         for epoch in range(2)
         for sample in wd.Permutation(SIZE, seed=7, epoch=epoch).take(np.arange(SIZE))
     ]
-    state, first = trained(2, 4)
+    state, first = run_on_ray(trained, 2, 4)
     assert first == order[:128]
-    state, rest = trained(1, 4, state)
+    state, rest = run_on_ray(trained, 1, 4, state)
     assert first + rest == order
     assert state["position"] == 2 * SIZE
 
 
-def test_a_dataset_that_is_sent_keeps_its_position_and_moves_by_itself() -> None:
+def test_a_dataset_that_is_sent_keeps_its_position_and_moves_by_itself(
+    run_on_ray: RunInChild,
+) -> None:
+    run_on_ray(_a_dataset_that_is_sent_keeps_its_position_and_moves_by_itself)
+
+
+def _a_dataset_that_is_sent_keeps_its_position_and_moves_by_itself() -> None:
     make_windows, step = functions()
     dataset = wd.IterDataset(wd.Stream(make_windows(), seed=7), batch_size=BATCH, position=32)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import windeck as wd
+from support.forked import RunInChild, ray_in_child
 from support.prepare_cases import SMALL, contents, unsorted_rows, write_file, write_files
 
 ray = pytest.importorskip("ray")
@@ -23,14 +24,16 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+def run_on_ray() -> Iterator[RunInChild]:
+    with ray_in_child(num_cpus=2) as run:
+        yield run
 
 
-@pytest.mark.usefixtures("cluster")
-def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes(run_on_ray: RunInChild, tmp_path: Path) -> None:
+    run_on_ray(_two_workers_write_the_same_bytes, tmp_path)
+
+
+def _two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     write_files(tmp_path / "in", unsorted_rows(), 6)
     wd.prepare(tmp_path / "in", tmp_path / "here", **OPTIONS)
     calls: list[tuple[int, int]] = []
@@ -47,8 +50,11 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     assert ray.is_initialized()  # it was not ours to end
 
 
-@pytest.mark.usefixtures("cluster")
-def test_work_is_done_by_several_processes_none_of_them_this_one(tmp_path: Path) -> None:
+def test_work_is_done_by_several_other_processes(run_on_ray: RunInChild, tmp_path: Path) -> None:
+    run_on_ray(_work_is_done_by_several_other_processes, tmp_path)
+
+
+def _work_is_done_by_several_other_processes(tmp_path: Path) -> None:
     from windeck.preparation.engines import run_tasks
 
     def note(folder: str, number: int) -> None:
@@ -65,8 +71,11 @@ def test_work_is_done_by_several_processes_none_of_them_this_one(tmp_path: Path)
     assert str(os.getpid()) not in processes
 
 
-@pytest.mark.usefixtures("cluster")
-def test_errors_are_those_of_the_local_engine(tmp_path: Path) -> None:
+def test_errors_are_those_of_the_local_engine(run_on_ray: RunInChild, tmp_path: Path) -> None:
+    run_on_ray(_errors_are_those_of_the_local_engine, tmp_path)
+
+
+def _errors_are_those_of_the_local_engine(tmp_path: Path) -> None:
     rows = unsorted_rows()
     write_files(tmp_path / "in", rows, 3)
     write_file(tmp_path / "in" / "9.parquet", rows.slice(3, 1))

@@ -10,7 +10,10 @@ import runpy
 import subprocess
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -111,6 +114,25 @@ class Forked(subprocess.Popen[Any]):
             if self._internal_poll() is None:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self.returncode
+
+
+RunInChild = Callable[..., Any]
+
+
+@contextmanager
+def ray_in_child(**options: Any) -> Iterator[RunInChild]:
+    """Yield a function that runs others in a child process, the driver of a new local Ray.
+
+    A driver that has lost its servers ends its process, by `_exit` and after a minute.
+    """
+    import ray
+
+    start = partial(
+        ray.init, include_dashboard=False, log_to_driver=False, logging_level="ERROR", **options
+    )
+    with ProcessPoolExecutor(1, mp_context=context(), initializer=start) as pool:
+        yield lambda work, *arguments: pool.submit(work, *arguments).result()
+        pool.submit(ray.shutdown).result()
 
 
 @pytest.fixture

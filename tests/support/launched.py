@@ -37,7 +37,8 @@ def launch(ranks: int, work: Callable[..., Any], *args: Any) -> list[int]:
             process.join()
         if not ended or any(process.exitcode for process in ended):
             for process in alive.values():
-                process.kill()
+                if process.is_alive():  # `kill` alone may signal a later process of its number
+                    process.kill()
                 process.join()
             break
     return [process.exitcode or 0 for process in processes]

@@ -131,8 +131,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if epochs.ready > epochs.started:  # in `on_train_epoch_start`
             ended = True
         elif epochs.started and epochs.processed == epochs.started:  # in the hooks at its end
-            is_whole = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
-            ended = None if is_whole else False
+            ended = None if self._is_epoch_over(trainer) else False
         return self._save(trainer, epoch_ended=ended)
 
     def _save(self, trainer: Any, *, epoch_ended: bool | None = None) -> int:
@@ -156,7 +155,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             if self._loader is not None:
                 trained = trainer.fit_loop.epoch_loop.batch_progress.total.processed
                 given["loader"] = self._loader.state_dict(step=trained)
-        if epoch_ended is not None or not _ends_epoch(trainer):  # else another one follows
+        if epoch_ended is not None or not self._ends_epoch(trainer):  # else another one follows
             self._saved_step = trainer.global_step
         generation: int = save(
             self.url,
@@ -173,25 +172,38 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         due: bool = trainer.global_step // self._every > self._saved_step // self._every
         return due
 
+    def _is_epoch_over(self, trainer: Any) -> bool:
+        """Return whether the epoch has had all batches that it will have.
+
+        With `limit_train_batches` it ends before them where the loader's epoch ends.
+        """
+        is_last = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+        return bool(is_last or (self._loader is not None and self._loader._begins_epoch))
+
+    def _ends_epoch(self, trainer: Any) -> bool:
+        """Return whether an epoch ends after this batch, or the training, as a callback may ask."""
+        stops = trainer.should_stop and trainer.fit_loop._can_stop_early
+        is_done = trainer.fit_loop.epoch_loop._is_training_done  # also by `max_steps`
+        return bool(stops or is_done or self._is_epoch_over(trainer))
+
     # From a checkpoint before a validation, or before the end of an epoch, Lightning would resume
     # behind it: the hooks that follow would never be called.
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Save if it is due, unless a validation or the end of the epoch follows."""
-        if self._is_due(trainer) and not _ends_epoch(trainer) and not _validates_next(trainer):
+        if self._is_due(trainer) and not (self._ends_epoch(trainer) or _validates_next(trainer)):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Any, *_: Any) -> None:
         """Save after a validation in the middle of an epoch, if it is due."""
         is_training = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-        if is_training and self._is_due(trainer) and not _ends_epoch(trainer):
+        if is_training and self._is_due(trainer) and not self._ends_epoch(trainer):
             self._save(trainer)
 
     def on_train_end(self, trainer: Any, *_: Any) -> None:
         """Save if it is due, as `_EpochStart` does at the start of another epoch."""
         if self._is_due(trainer):
-            ended = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
-            self._save(trainer, epoch_ended=ended)
+            self._save(trainer, epoch_ended=self._is_epoch_over(trainer))
 
     def on_fit_start(self, trainer: Any, _: Any) -> None:
         """Compare optimizers and schedulers, which exist now, with those that will be loaded.
@@ -241,15 +253,16 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         There are more or fewer after a change of batch or world size, and with `drop_last` the
         epoch may be over.
         """
-        whole, loops = len(self._loader), trainer.fit_loop
-        # Not with `limit_train_batches`.
-        if not loops.restarted_mid_epoch or trainer.num_training_batches != whole:
+        loops, whole = trainer.fit_loop, len(self._loader)
+        current = loops.epoch_loop.batch_progress.current
+        if not loops.restarted_mid_epoch:
             return
-        if self._loader.epoch == trainer.current_epoch + 1:
+        if current.processed and self._loader._begins_epoch:
             loops.epoch_progress.increment_processed()
             _start_epoch(loops)
             return
-        current = loops.epoch_loop.batch_progress.current
+        if trainer.num_training_batches != whole:  # with `limit_train_batches`
+            return
         more = whole - self._loader.steps_left - current.processed
         for name in ("ready", "started", "processed", "completed"):
             setattr(current, name, getattr(current, name) + more)
@@ -402,12 +415,6 @@ class _EpochStart(lightning.Callback):  # type: ignore[misc]
         """Save if it is due."""
         if self._saving._is_due(trainer):
             self._saving._save(trainer, epoch_ended=True)
-
-
-def _ends_epoch(trainer: Any) -> bool:
-    """Return whether an epoch ends after this batch, or the training, as a callback may ask."""
-    stops = trainer.should_stop and trainer.fit_loop._can_stop_early
-    return bool(stops or trainer.fit_loop.epoch_loop._is_training_done)
 
 
 def _validates_next(trainer: Any) -> bool:

@@ -88,6 +88,7 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         self._passes = 0  # over the loader, beside those that Trainer computes from `max_steps`
         if loader is not None:
             self.args.ignore_data_skip = True  # the loader has a state: nothing to read again
+            self.callback_handler.callbacks.insert(0, _EpochCounter(loader))
 
     def get_train_dataloader(self) -> Any:
         """Return the loader as it is."""
@@ -286,6 +287,25 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         """Set the generators, just before the first batch."""
         if checkpoint is not None and self._random is not None:
             set_random_states(self._random)
+
+
+class _EpochCounter(transformers.TrainerCallback):  # type: ignore[misc]
+    """The first callback of a trainer: counts the epochs of its loader.
+
+    Trainer counts the batches of a resumed epoch from 0.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        loader = self._loader
+        if loader._is_endless:
+            batches = loader.max_steps or state.max_steps * args.gradient_accumulation_steps
+            state.epoch = loader.step / batches
+        else:
+            whole = loader._epoch_steps
+            state.epoch = loader.epoch + (whole - loader._epoch_steps_left) / whole
 
 
 def _check_arguments(arguments: Any, keep: int | None) -> int | None:

@@ -7,11 +7,12 @@ of theirs. The frames of the callers show it.
 from __future__ import annotations
 
 import sys
+import warnings
 from types import FrameType
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-__all__ = ["check_caller", "check_not_collated", "check_sharded_once"]
+__all__ = ["check_caller", "check_not_collated", "check_sharded_once", "warn_of_the_rest"]
 
 
 def check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
@@ -77,3 +78,25 @@ def check_caller(caller: FrameType, restarts: bool) -> None:
             "would not save its position: leave it out of prepare(), and call "
             "accelerator.register_for_checkpointing(loader): see docs/frameworks.md"
         )
+
+
+def warn_of_the_rest(position: int) -> None:
+    """Warn if the caller is a validation, test or prediction of Lightning.
+
+    For a `Loader` in the middle of an epoch, as the sanity check and `limit_val_batches` leave it.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(("lightning.pytorch.loops.", "pytorch_lightning.loops.")) and (
+            name.endswith((".evaluation_loop", ".prediction_loop"))
+        ):
+            warnings.warn(
+                f"this loop of Lightning will have the rest of an epoch, from position {position} "
+                "on, expected a whole one: its last loop, or the sanity check, ended there; pass "
+                "restart=True to a Loader for validation, test or prediction: see "
+                "docs/frameworks.md",
+                stacklevel=3,
+            )
+            return
+        frame = frame.f_back

@@ -32,7 +32,7 @@ from windeck.loader.batch import (
     check_device,
     check_pin_memory,
 )
-from windeck.loader.callers import check_caller
+from windeck.loader.callers import check_caller, warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
 from windeck.loader.read_plan import ReadPlan, plan_reads
@@ -279,6 +279,21 @@ class Loader:
         return left if self.max_steps is None else min(left, max(0, self.max_steps - self._step))
 
     @property
+    def _epoch_steps(self) -> int:
+        """Batches in the whole current epoch, whatever ends the iteration."""
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        return self._sharding().steps_left(self.epoch * self._epoch_length)
+
+    @property
+    def _begins_epoch(self) -> bool:
+        """Whether the next batch is the first one of an epoch."""
+        if self.steps_per_epoch is not None:
+            return self._step % self.steps_per_epoch == 0
+        sharding = self._sharding()
+        return self._next_start() == sharding.step_start(self.epoch * self._epoch_length)
+
+    @property
     def _epoch_steps_left(self) -> int:
         """Batches until the end of the epoch, whatever ends the iteration."""
         if self.steps_per_epoch is not None:
@@ -298,9 +313,7 @@ class Loader:
                 "the stream has no epochs, so the loader has no length; `steps_per_epoch` gives "
                 "it one"
             )
-        whole = self.steps_per_epoch
-        if whole is None:
-            whole = self._sharding().steps_left(self.epoch * self._epoch_length)
+        whole = self._epoch_steps
         if self.max_steps is None:
             return whole
         left = self._epoch_steps_left
@@ -309,7 +322,11 @@ class Loader:
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
-        return EpochIterator(self._at_start() if self.restart else self)
+        if self.restart:
+            return EpochIterator(self._at_start())
+        if not self._begins_epoch:
+            warn_of_the_rest(self._position)
+        return EpochIterator(self)
 
     def peek(self) -> Tensors:
         """Return the next batch without moving the position.

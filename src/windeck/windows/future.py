@@ -187,7 +187,8 @@ def add_future(
             values[to], seen[to] = _known(name, column, future, origin)
         bits = np.packbits(seen, bitorder="little")
         columns.append(ColumnData(name, values, bits, 0, column.categories, None, column.dtype))
-    loaded = LoadedColumns(columns, [], ColumnData("time", time, missing=0), None, None, owned=True)
+    stamped = ColumnData("time", time, missing=0, time_zone=table.time_zone)
+    loaded = LoadedColumns(columns, [], stamped, None, None, owned=True)
     made = Table(loaded, SeriesLayout(offsets, table.series_names, table.report))
     first = place + runs.first - low
     ends = offsets[runs.series + 1]
