@@ -487,7 +487,8 @@ class Loader:
         Raises
         ------
         KeyError, IndexError
-            For a document that does not exist.
+            For a document that does not exist, and for a name of different documents in several
+            parts of a mixture: pass the part's name, too.
         TypeError
             If the stream has no samples or no documents.
         """
