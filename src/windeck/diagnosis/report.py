@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._util.html import html_table
+from windeck._util.text import parse_json
 from windeck.diagnosis.measurements import Measurements
 from windeck.diagnosis.page import render
 from windeck.diagnosis.tables import TextTable, aligned, compared_table, difference_of, tables_of
@@ -69,7 +70,7 @@ class Diagnosis:
         ValueError
             For a text that is not such a report.
         """
-        return cls(Measurements.from_document(json.loads(text)))
+        return cls(Measurements.from_document(parse_json(text, "the report")))
 
     def to_html(self) -> str:
         """Return one page that needs nothing else: verdict, timeline and tables."""

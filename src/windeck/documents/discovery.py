@@ -364,7 +364,7 @@ def _read_json(path: str) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(filesystem.read_bytes(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

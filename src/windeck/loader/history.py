@@ -158,7 +158,7 @@ class StepHistory:
         segment count as served.
         """
         found = list(exclusions.ranges)
-        stops = [*(segment.position for segment in self._segments[1:]), position]
+        stops = [*(min(one.position, position) for one in self._segments[1:]), position]
         for segment, stop in zip(self._segments, stops, strict=False):
             if not segment.drop_last:
                 continue

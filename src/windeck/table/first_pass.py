@@ -231,7 +231,7 @@ def _decode(
         if other["rows"] != reader.rows or any(column.null_count for column in columns):
             return None
         first, *counts = (np.array(column.cast(pa.int64()).to_numpy()) for column in columns)
-    except (KeyError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
+    except (KeyError, RecursionError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
         return None
     offsets = np.append(first, reader.rows)
     whole = offsets[0] == 0 and bool((np.diff(offsets) > 0).all())

@@ -625,9 +625,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e308
 
 
-def _tuples(value: Any) -> Any:
+#: Lists in the name of a series.
+_DEEPEST_NAME = 10
+
+
+def _tuples(value: Any, depth: int = 0) -> Any:
     """Turn lists into tuples, also inside of them."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    _expect(depth < _DEEPEST_NAME, "the name of a series is nested too deeply")
+    return tuple(_tuples(one, depth + 1) for one in value) if isinstance(value, list) else value
 
 
 def _expect(condition: bool, error: str) -> None:

@@ -22,6 +22,7 @@ from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.foreign.opening import METADATA_FILE
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
 from windeck.checkpoint.foreign.torch_files import (
+    check_torch,
     describe_tensor,
     first_sentence,
     is_of_system,
@@ -296,6 +297,7 @@ def _load_cached(
 
 def _load_piece(piece: _StoredPiece, name: str) -> Any:
     """Return an object by torch's restricted reader."""
+    check_torch(piece.file)
     with open(piece.file, "rb") as file:
         view: Any = _create_file_view(file, piece.offset, piece.length)
         try:
