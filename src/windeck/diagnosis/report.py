@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._util.html import html_table
+from windeck._util.terminal import escaped
 from windeck._util.text import parse_json
 from windeck.diagnosis.measurements import Measurements
 from windeck.diagnosis.page import render
@@ -92,7 +93,7 @@ def as_text(found: Diagnosis) -> str:
     lines += [""] if found.findings or found.measured.notes else []
     for text in (*(finding.sentence for finding in found.findings), *found.measured.notes):
         lines += textwrap.wrap(text, _WIDTH, initial_indent="* ", subsequent_indent="  ")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def comparison(reports: Sequence[tuple[str, Diagnosis]]) -> str:
@@ -108,7 +109,7 @@ def comparison(reports: Sequence[tuple[str, Diagnosis]]) -> str:
     lines += ["", *aligned(compared_table(measured)), ""]
     for name, report in reports:
         lines += textwrap.wrap(f"{name}: {report.verdict}", _WIDTH, subsequent_indent="  ")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def comparison_html(reports: Sequence[tuple[str, Diagnosis]]) -> str:

@@ -79,6 +79,7 @@ class StepHistory:
                         check_integer("epoch_length", length, least=1),
                     )
                 )
+                segments[-1].sharding(Exclusions([]))  # checks them together
         except (TypeError, ValueError) as error:
             raise ValueError(f"`legs` of the state is invalid: {error}") from None
         return cls(epoch_length, segments)

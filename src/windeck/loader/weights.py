@@ -16,6 +16,7 @@ import numpy as np
 
 from windeck._core import ShareTree
 from windeck._util.fingerprints import digest
+from windeck._util.terminal import escaped
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.schedule import Shares, Slots, SlotSchedule
 
@@ -299,7 +300,7 @@ class MixtureWeights:
                 )
             exact = f"rounded by at most {float(error):.2g}" if error else "exact"
             lines.append(f"  shares are {exact}")
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
 
 
 def part_seed(seed: int, name: str) -> int:

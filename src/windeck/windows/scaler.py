@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64
+from windeck._util.terminal import escaped
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_integer
 from windeck.columns.dtypes import Bools
@@ -513,7 +514,7 @@ class Scaler:
 
         With `per_series` the range over series is shown, with the largest error.
         """
-        return "\n".join(self._column_line(column) for column in range(len(self.columns)))
+        return "\n".join(escaped(self._column_line(i)) for i in range(len(self.columns)))
 
     def _title(self) -> str:
         series = "" if self.series is None else f", per_series={len(self.series)}"
