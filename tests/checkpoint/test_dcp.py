@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
@@ -433,3 +433,15 @@ def test_a_server_that_restarts_before_a_save_of_dcp_is_finished(
     target = {"w": torch.zeros(1000)}
     dcp_load(target, storage_reader=StoreReader(server.url))
     assert torch.equal(target["w"], state["w"])
+
+
+def test_a_partial_load_of_nothing_is_an_error(memory: Store) -> None:
+    model = {"w": torch.ones(3), "b": torch.ones(2)}
+    dcp_save({"model": model}, storage_writer=StoreWriter(memory, step=1))
+    planner = DefaultLoadPlanner(allow_partial_load=True)
+    into = {"model": {"w": torch.zeros(3), "new": torch.zeros(1)}}
+    dcp_load(into, storage_reader=StoreReader(memory), planner=planner)
+    assert bool(into["model"]["w"].all())
+    wrapped = {"model": {"_orig_mod.w": torch.zeros(3)}}
+    with pytest.raises(CheckpointException, match=r"no name of the state .*model.w: expected the"):
+        dcp_load(wrapped, storage_reader=StoreReader(memory), planner=planner)

@@ -281,7 +281,7 @@ def test_copy_of_some_and_over_another(fresh: Fresh) -> None:
     told = refused(first, "copy", second, code=2)
     assert told == (
         f"{second} has a checkpoint in windeck already, expected none, or --replace to remove it "
-        "first"
+        "after the copy"
     )
     assert run_json(second, "ls")["step"] == 7
     code, out, err = run(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from models.oracle import Numbers
 from models.packed_model import Packed
 from support.mixture_cases import C4
-from windeck import Mixture
+from windeck import Loader, Mixture, Stream
 
 
 class Wide(Numbers):
@@ -124,3 +124,32 @@ def test_arrays_to_write_into_have_to_fit() -> None:
             mixture.gather(range(4), {**good, **changed})
     with pytest.raises(ValueError, match=r"^`out` has no key 'row'"):
         mixture.gather(range(4), {"sample": good["sample"]})
+
+
+def test_a_source_that_becomes_a_stream_needs_its_seed() -> None:
+    """The error names the seed, which continues the state, also of a nested mixture."""
+
+    def loader(wiki: Any, *, deep: bool) -> Loader:
+        data = Mixture({"web": (Numbers(30), 3), "wiki": (wiki, 1)}, seed=7)
+        if deep:
+            data = Mixture({"all": (data, 1), "x": (Numbers(9), 1)}, seed=2)
+        return Loader(data, batch_size=3, prefetch=0)
+
+    for deep in (False, True):
+        running = loader(Numbers(20), deep=deep)
+        for _ in range(4):
+            next(iter(running))
+        state = running.state_dict()
+        mixture = running.stream.parts["all"] if deep else running.stream
+        seed = mixture.parts["wiki"].seed
+        words = rf"had seed {seed}, .* here it is 0; pass Stream\(\.\.\., seed={seed}\)"
+        with pytest.raises(ValueError, match=words):
+            loader(Stream(Numbers(20)), deep=deep).load_state_dict(state)
+        grown = loader(Stream(Numbers(20), seed=seed, grown=[(60, Numbers(30))]), deep=deep)
+        grown.load_state_dict(state)
+        for one, two in zip(running, grown, strict=False):
+            assert {k: v.tolist() for k, v in one.items()} == {
+                k: v.tolist() for k, v in two.items()
+            }
+            if grown.step > 12:
+                break

@@ -297,3 +297,30 @@ class Bare(Packed):
 )
 def test_a_visit_is_told_in_one_line(visit: Visit, line: str) -> None:
     assert str(visit) == line
+
+
+def test_a_document_of_several_parts_is_asked_for_by_part() -> None:
+    """Whatever is nested; the parts have other documents of the same names."""
+    for other in (Packed(WIKI, name="c4", salt=10**5), Packed(C4, salt=10**5)):
+        data = Mixture({"web": (Packed(C4), 2), "more": (other, 1)}, seed=3)
+        nested = Mixture({"all": (data, 3), "rest": (Packed(WIKI, name="wiki"), 1)}, seed=1)
+        for stream, way in ((data, ()), (nested, ("all",))):
+            loader = Loader(stream, batch_size=2, prefetch=0)
+            for _ in range(6):
+                next(iter(loader))
+            for document in (("c4", 0, 1), ("c4", 0, 3)):
+                words = r"the parts web, more of the mixture each have a document \('c4', 0, \d\)"
+                with pytest.raises(KeyError, match=words):
+                    loader.visited(document)
+                with pytest.raises(KeyError, match="or \\('more', "):
+                    stream.document_positions(document, at=0)
+                found = []
+                for part in ("web", "more"):
+                    asked: Any = (part, document)
+                    for name in reversed(way):
+                        asked = (name, asked)
+                    found.append(loader.visited(asked))
+                assert [visit.epoch is None for visit in found] == [False, False]
+                assert not {*found[0].positions} & {*found[1].positions}
+            if stream is nested:  # of a name that one part has
+                assert loader.visited(("wiki", 0, 1)).sequences > 0

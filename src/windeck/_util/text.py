@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
+
+
+def parse_json(text: str | bytes, where: str, **options: Any) -> Any:
+    """Return the value of a JSON text from outside.
+
+    Parameters
+    ----------
+    where
+        What holds the text, such as the path of a file, for the error message.
+    options
+        As for `json.loads`.
+
+    Raises
+    ------
+    ValueError
+        For anything else than JSON, and for lists or objects that are nested too deeply.
+
+    Examples
+    --------
+    >>> parse_json("[1, 2]", "the text")
+    [1, 2]
+    """
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError(f"{where} cannot be read as JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be read as JSON: {error}") from error
 
 
 def unknown_column(

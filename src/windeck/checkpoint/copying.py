@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from windeck._core import crc32c
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
     Commit,
     encode_head,
+    encode_json,
     encode_next,
     parse_next,
     read_commits,
@@ -21,8 +24,8 @@ from windeck.checkpoint.format.manifests import (
     read_manifest,
     select_commit,
 )
-from windeck.checkpoint.format.values import Kind, Label, decode
-from windeck.checkpoint.maintenance import remove_generations
+from windeck.checkpoint.format.values import Kind, Label, decode, encode, with_generation
+from windeck.checkpoint.maintenance import gc_open_store, list_generations, remove_generations
 from windeck.checkpoint.read.scanning import (
     ValueRange,
     expected_keys,
@@ -31,7 +34,7 @@ from windeck.checkpoint.read.scanning import (
 )
 from windeck.checkpoint.stores import CorruptStoreError, Store, View
 from windeck.checkpoint.stores.protocol import order_writes
-from windeck.checkpoint.stores.urls import opened
+from windeck.checkpoint.stores.urls import opened, takes_parts
 
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.objects import ObjectStore
@@ -42,7 +45,7 @@ __all__ = ["CopyResult", "copy", "same_checkpoint_message", "select_commits"]
 
 @dataclass(frozen=True)
 class CopyResult:
-    """Result of `copy`: generations, the current one first, and numbers of values and bytes."""
+    """Result of `copy`: generations in the target, the current one first; values and bytes."""
 
     generations: list[int]
     values: int
@@ -71,8 +74,11 @@ def copy(
     namespace, target_namespace
         Prefixes of the keys in source and target, by default the same.
     replace
-        First remove a checkpoint in the namespace of the target. If the copy fails then, the target
-        has no checkpoint. In an object store the former one stays until the copy is complete.
+        Remove a checkpoint in the namespace of the target once the copy is committed. Until then it
+        stays in force, so the target needs space for both. If the target has a generation of the
+        same number as one of the source, values are written twice: first under new numbers, and
+        under their own after the former checkpoint was removed. The new numbers remain if another
+        process may be saving under the own ones.
     progress
         A function that is called with the bytes of each value that was copied.
 
@@ -88,7 +94,8 @@ def copy(
         When another process committed to the target meanwhile.
     OSError
         When data of the source are damaged or cannot be reached; then HEAD is not written. When the
-        checkpoint of the target is damaged; then nothing is written without `replace`.
+        checkpoint of the target is damaged; then nothing is written without `replace`. When the
+        former data cannot be removed; then the copy is in force, and `gc` removes them.
 
     Notes
     -----
@@ -133,7 +140,11 @@ def copy(
         # Also the same store by two URLs.
         if there is not None and there == view.get(keys.head(namespace)):
             raise ValueError(same_checkpoint_message(place.url, space))
-        return copier.run(commits, _remove_checkpoint(place, space, there))
+        former = _commits_there(place, space)
+        if former == []:
+            return copier.run(commits, _remove_remains(place, space, there))
+        alone = isinstance(target, str) and takes_parts(target)
+        return copier.replace(commits, there, former, alone=alone)
 
 
 def same_checkpoint_message(url: str, namespace: str) -> str:
@@ -170,7 +181,7 @@ def select_commits(
 
 def _check_no_checkpoint(place: Store, namespace: str) -> bytes | None:
     """Return HEAD; raise an error for a checkpoint, or a damaged one of which data may be saved."""
-    hint = "pass replace=True to remove it first"
+    hint = "pass replace=True to remove it after the copy"
     try:
         head = read_head(place, namespace)
     except CorruptStoreError as error:
@@ -182,18 +193,21 @@ def _check_no_checkpoint(place: Store, namespace: str) -> bytes | None:
     return head.value
 
 
-def _remove_checkpoint(place: Store, namespace: str, there: bytes | None) -> bytes:
-    """Empty HEAD, remove all values, return HEAD. NEXT stays: numbers of generations only grow."""
+def _commits_there(place: Store, namespace: str) -> list[Commit] | None:
+    """Return the commits of a target; None if they are unknown, since HEAD is damaged."""
+    try:
+        return read_head(place, namespace).commits
+    except (CorruptStoreError, ValueError):
+        return None
+
+
+def _remove_remains(place: Store, namespace: str, there: bytes | None) -> bytes:
+    """Remove all values of a namespace without a checkpoint, and return its HEAD. NEXT stays."""
     empty = encode_head([])
     if not place.compare_and_set(keys.head(namespace), there, empty):
         raise RuntimeError(_meanwhile_message(place.url, namespace))
     order_writes(place)
-    prefixes = [f"{namespace}/{letter}/".encode() for letter in keys.LETTERS]
-    if any(keys.is_nested(namespace, key) for one in prefixes for key in place.keys(one)):
-        remove_generations(place, namespace, lambda _: True, set())
-    else:  # all at once, with one compaction for each letter
-        for prefix in prefixes:
-            place.delete_range(prefix)
+    remove_generations(place, namespace, lambda _: True, set())
     return empty
 
 
@@ -215,11 +229,100 @@ class _Copier:
         self._view, self._namespace = view, namespace
         self._place, self._space = place, space
         self._progress = progress
+        self._numbers: Mapping[int, int] = {}  # in the target, of generations of the source
         self._values = self._bytes = 0
 
     def run(self, commits: list[Commit], before: bytes | None) -> CopyResult:
         """Copy to a store whose HEAD is `before`, with no checkpoint in it."""
-        key = keys.head(self._space)
+        self._write_data(commits)
+        if before is None:  # an empty one, see `create_head`
+            order_writes(self._place)
+            before = encode_head([])
+            if self._place.compare_and_set(keys.head(self._space), None, before):
+                order_writes(self._place)
+        copied = self._write_manifests(commits)
+        self._reserve(lambda _: {commit.generation: commit.generation for commit in commits})
+        order_writes(self._place, before=keys.head(self._space))
+        self._commit(copied, before)
+        self._place.sync()
+        return self._result(copied)
+
+    def replace(
+        self,
+        commits: list[Commit],
+        before: bytes | None,
+        former: list[Commit] | None,
+        *,
+        alone: bool,
+    ) -> CopyResult:
+        """Copy to a store whose HEAD is `before`, and remove what it had after the commit.
+
+        Parameters
+        ----------
+        former
+            The commits of `before`; None if it is damaged.
+        alone
+            No other process or thread can save to the target.
+        """
+        place, space = self._place, self._space
+        alone = alone and former is not None
+        if alone:
+            with suppress(OSError, RuntimeError, ValueError):  # of damage: they are removed later
+                gc_open_store(place, list, space, alone=True)
+        wanted = sorted({n for commit in commits for n in (commit.generation, *commit.bases)})
+        # Another process may have reserved numbers from there on.
+        following = 0 if former is None else max(commit.generation for commit in former) + 1
+        reserved = range(0)
+
+        def choose(free: int) -> dict[int, int]:
+            nonlocal reserved
+            taken, reserved = list_generations(place, space), range(0 if alone else following, free)
+            if taken.isdisjoint(wanted) and not any(n in reserved for n in wanted):
+                return {n: n for n in wanted}
+            return {
+                n: i for i, n in enumerate(wanted, max(free, *(n + 1 for n in (*wanted, *taken))))
+            }
+
+        numbers, end = self._reserve(choose)
+        copied = self._replace(commits, before, numbers, end)
+        if any(n not in numbers.values() for n in wanted) and not any(
+            n in reserved for n in wanted
+        ):
+            self._progress, self._values, self._bytes = None, 0, 0
+            own = {n: n for n in wanted}
+            copied = self._replace(commits, encode_head(copied), own, end)
+        return self._result(copied)
+
+    def _replace(
+        self, commits: list[Commit], before: bytes | None, numbers: Mapping[int, int], end: int
+    ) -> list[Commit]:
+        """Copy generations under other numbers, then remove all others up to `end`."""
+        place, space, own = self._place, self._space, {*numbers.values()}
+        self._numbers = numbers
+        try:
+            self._write_data(commits)
+            copied = self._write_manifests(commits)
+            order_writes(place, before=keys.head(space))
+        except BaseException:
+            self._discard(own)
+            raise
+        try:
+            self._commit(copied, before)
+        except RuntimeError:
+            self._discard(own)
+            raise
+        order_writes(place)
+        # Saves that began before do not find the HEAD that they began with.
+        remove_generations(place, space, lambda n: n < end and n not in own, set())
+        place.sync()
+        return copied
+
+    def _discard(self, own: set[int]) -> None:
+        """Remove what was written under numbers that were reserved for it."""
+        with suppress(OSError):
+            remove_generations(self._place, self._space, own.__contains__, set())
+
+    def _write_data(self, commits: list[Commit]) -> None:
         ranges: list[tuple[int, ValueRange]] = []
         for commit in commits:
             manifest = read_manifest(self._view, self._namespace, commit)
@@ -228,19 +331,20 @@ class _Copier:
             own = [pair for pair in ranges if pair[1].letter == letter]
             if own:
                 self._place.bulk_load(self._data(own))
-        digests = chain.from_iterable(map(self._digests, reversed(commits)))
-        self._place.bulk_load(digests)
-        if before is None:  # an empty one, see `create_head`
-            order_writes(self._place)
-            before = encode_head([])
-            if self._place.compare_and_set(key, None, before):
-                order_writes(self._place)
-        self._place.bulk_load(self._manifests(commits))
-        self._reserve(commits)
-        order_writes(self._place, before=key)
-        if not self._place.compare_and_set(key, before, encode_head(commits)):
+        self._place.bulk_load(chain.from_iterable(map(self._digests, reversed(commits))))
+
+    def _write_manifests(self, commits: list[Commit]) -> list[Commit]:
+        """Write the manifests, and return the commits for HEAD."""
+        copied: list[Commit] = []
+        self._place.bulk_load(self._manifests(commits, copied))
+        return copied[::-1]
+
+    def _commit(self, commits: list[Commit], before: bytes | None) -> None:
+        head = keys.head(self._space)
+        if not self._place.compare_and_set(head, before, encode_head(commits)):
             raise RuntimeError(_meanwhile_message(self._place.url, self._space))
-        self._place.sync()
+
+    def _result(self, commits: list[Commit]) -> CopyResult:
         numbers = [commit.generation for commit in commits]
         return CopyResult(numbers, self._values, self._bytes)
 
@@ -272,7 +376,7 @@ class _Copier:
             group = keys.segment_group(self._space, number, save)
             parts = [self._data(ranges, None if replace else self._is_there(place, group))]
             if number in new:
-                parts += [self._digests(new[number]), self._manifests([new[number]])]
+                parts += [self._digests(new[number]), self._manifests([new[number]], [])]
             items = heapq.merge(*parts, key=itemgetter(0))
             added += place.write_segments(group, items, files, self._letter_prefix)
         small = place.small_values
@@ -283,8 +387,7 @@ class _Copier:
             place.commit({*kept, *added}, small)
         if replace:
             place.remove_segments(one.name for one in former - {*place.segments})
-        numbers = [commit.generation for commit in commits]
-        return CopyResult(numbers, self._values, self._bytes)
+        return self._result(commits)
 
     def _check_same_run(
         self, there: list[Commit], ours: list[Commit], commits: list[Commit]
@@ -344,33 +447,71 @@ class _Copier:
             decode(key, value, label)
             yield self._moved(key, value)
 
-    def _manifests(self, commits: list[Commit]) -> Iterator[tuple[bytes, bytes]]:
+    def _manifests(
+        self, commits: list[Commit], copied: list[Commit]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over the manifests, oldest first, and append their commits in the target."""
         for commit in reversed(commits):
             key = keys.manifest(self._namespace, commit.generation)
             value = self._view.get(key)
-            decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
-            yield self._moved(key, value or b"")
+            payload = decode(key, value, Label(Kind.MANIFEST, commit.generation, commit.save))
+            moved = commit._replace(
+                generation=self._number(commit.generation),
+                bases=tuple(map(self._number, commit.bases)),
+            )
+            stored = value or b""
+            if moved != commit:
+                payload = _renumbered(payload, self._number)
+                stored = encode(Label(Kind.MANIFEST, commit.generation, commit.save), payload)
+            pair = self._moved(key, stored)
+            copied.append(moved._replace(manifest_bytes=len(pair[1]), manifest_crc=crc32c(pair[1])))
+            yield pair
+
+    def _number(self, generation: int) -> int:
+        return self._numbers.get(generation, generation)
 
     def _moved(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
         self._values, self._bytes = self._values + 1, self._bytes + len(value)
         if self._progress is not None:
             self._progress(len(value))
+        number = self._number(self._generation(key))
+        if number != self._generation(key):
+            value = with_generation(value, number)
         return self._new_key(key), value
+
+    def _generation(self, key: bytes) -> int:
+        return int(key[len(self._namespace) + 3 :][:16], 16)
 
     def _letter_prefix(self, key: bytes) -> bytes:
         """Return the prefix of a new key up to its letter: keys of a save with it are a range."""
         return key[: len(self._space) + 2]
 
     def _new_key(self, key: bytes) -> bytes:
-        return self._space.encode() + key[len(self._namespace) :]
+        letter, rest = key[len(self._namespace) :][:3], key[len(self._namespace) + 19 :]
+        number = b"%016x" % self._number(self._generation(key))
+        return b"".join((self._space.encode(), letter, number, rest))
 
-    def _reserve(self, commits: list[Commit]) -> None:
-        """Set NEXT, so that later saves to the target get numbers after all copied generations."""
+    def _reserve(self, choose: Callable[[int], Mapping[int, int]]) -> tuple[Mapping[int, int], int]:
+        """Set NEXT, so that later saves to the target get numbers after all copied generations.
+
+        Parameters
+        ----------
+        choose
+            Returns the numbers of copied generations in the target for the number in NEXT.
+
+        Returns
+        -------
+        numbers, following
+            Those, and the new number in NEXT.
+        """
         key = keys.next_generation(self._space)
         while True:
             was = self._place.get(key)
-            if self._place.compare_and_set(key, was, self._next_value(was, commits)[1]):
-                return
+            free = parse_next(self._space, was) or 0
+            numbers = choose(free)
+            following = max(free, *(number + 1 for number in numbers.values()))
+            if self._place.compare_and_set(key, was, encode_next(following)):
+                return numbers, following
 
     def _next_value(self, was: bytes | None, commits: Sequence[Commit]) -> tuple[bytes, bytes]:
         """Return the key of NEXT, and its value after these commits and a former value."""
@@ -387,3 +528,15 @@ def _merge_commits(there: list[Commit], copied: list[Commit], source: list[Commi
         merged[number]._replace(tags=tags.get(number, ()))
         for number in sorted(merged, reverse=True)
     ]
+
+
+def _renumbered(payload: memoryview, number: Callable[[int], int]) -> bytes:
+    """Return the payload of a manifest in which all generations have other numbers."""
+    catalog, tensors = map(json.loads, bytes(payload).split(b"\n"))
+    for table in catalog.get("tables") or ():
+        for link in table["links"]:
+            link["generation"] = number(link["generation"])
+    for part in chain.from_iterable(tensors):
+        for kept in part[3] if len(part) > 3 else ():
+            kept[2] = number(kept[2])
+    return encode_json(catalog) + b"\n" + encode_json(tensors)

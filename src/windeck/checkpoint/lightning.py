@@ -22,6 +22,7 @@ from windeck.checkpoint.format.state_json import encode, restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import compare_optimizer, load
 from windeck.checkpoint.maintenance import log
+from windeck.checkpoint.read.names import check_common_names, piece_hint
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
     compare_count,
@@ -493,8 +494,13 @@ def _compare_model(module: Any, saved: Mapping[str, Any], where: str) -> None:
     if module.strict_loading and (lost or more):
         raise KeyError(
             f"the names in the model are not those of {where}: only in the model {lost}; only in "
-            f"the checkpoint {more}; strict_loading=False of the module loads the others"
+            f"the checkpoint {more}"
+            + (
+                piece_hint("model", lost, more)
+                or "; strict_loading=False of the module loads the others"
+            )
         )
+    check_common_names("the model", where, own, saved)
     for name, value in own.items():
         is_shaped = isinstance(value, torch.Tensor) and not torch.nn.parameter.is_lazy(value)
         if is_shaped and name in saved and value.shape != saved[name].shape:

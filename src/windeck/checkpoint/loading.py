@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -16,22 +16,36 @@ from torch.autograd.graph import increment_version
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition, shape_of
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
+from windeck.checkpoint.read.names import name_mismatch_message
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
 from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["LoadOperation", "Loaded", "compare_optimizer", "load", "name_mismatch_message"]
+__all__ = ["LoadOperation", "Loaded", "compare_optimizer", "load"]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The result of `load`: `generation`, `step` and `time` of the checkpoint, and its `extra`."""
+    """The result of `load`.
+
+    Attributes
+    ----------
+    generation, step, time, extra
+        Those of the checkpoint.
+    missing
+        Names that the checkpoint lacks, such as ``"model/bias"`` or ``"embeddings/user"``: what is
+        there was not written to. Sorted within each root; none with ``strict=True``.
+    unexpected
+        Names that only the checkpoint has, likewise. Of the ranks of a group, names that none has.
+    """
 
     generation: int
     step: int
     time: float
     extra: Any
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
 
 
 def load(
@@ -68,7 +82,8 @@ def load(
         A generation from `log`, or a tag; None: the one in force.
     strict
         Require the same names on both sides; numbers and text that only the checkpoint has are
-        added to a dict. If False, load the names that both sides have.
+        added to a dict. If False, load the names that both sides have, at least one of each object
+        given; the result lists the others as `Loaded.missing` and `Loaded.unexpected`.
     cast
         Cast to the targets' dtypes instead of raising an error if they differ; those of tables too.
     reset_slots
@@ -90,7 +105,9 @@ def load(
     FileNotFoundError
         If there is no checkpoint, or no such generation or tag.
     KeyError
-        For names that only one side has, with both lists, or a root that was not saved.
+        For names that only one side has, with both lists, or a root that was not saved. Also with
+        ``strict=False`` for a model, loader or dict that has no tensor of the saved ones, or no
+        name, and for tables that have no name of the saved ones.
     TypeError, ValueError
         For a dtype or shape that differs. No target was written to then. Also ValueError for a
         format of a later windeck; if that is found while reading, as for OSError.
@@ -138,6 +155,7 @@ class LoadOperation:
         self._reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
         self._former: list[tuple[Any, Any]] = []
         self._tables: TableTargets | None = None
+        self._missing, self.unexpected = list[str](), list[str]()
         self._table_options, self._save = table_options, 0
 
     def compare(self, found: Checkpoint, *, alone: bool = True) -> dict[str, list[str]]:
@@ -164,6 +182,9 @@ class LoadOperation:
                 self._former.append((root.given, copy.deepcopy(root.given.state_dict())))
                 root.finish()
         self._tables = tables
+        names["embeddings"] = tables.unexpected
+        self._missing = [name for root in (*self._roots, tables) for name in root.missing]
+        self.unexpected = [name for more in names.values() for name in more]
         return names
 
     def read(self, found: Checkpoint) -> Loaded:
@@ -175,7 +196,8 @@ class LoadOperation:
         for root in self._roots:
             if not root.is_early:
                 root.finish()
-        return Loaded(found.generation, found.step, found.time, self._extra)
+        commit = found.generation, found.step, found.time
+        return Loaded(*commit, self._extra, self._missing, self.unexpected)
 
     def commit(self) -> None:
         """End the load, after all ranks have read: `roll_back` has no effect any more."""
@@ -221,6 +243,7 @@ class _RootTarget:
         # A loader may reject its state, so it gets it before anything is written.
         self.is_early = name == "loader" and self._is_object and not self.saved
         self.made: dict[str, torch.Tensor] = {}
+        self.missing: list[str] = []
         if self._make_missing:
             for place in self.saved.keys() - self.targets.keys():
                 self.made[place] = self._new_tensor(place, found.info(place))
@@ -242,16 +265,42 @@ class _RootTarget:
             places = iter(self._places)
             state = state_json.decode(self._tree, lambda _: found.info(next(places)[0]))
             compare_optimizer(self.name, self.given, state, repr(found), self._strict)
-        lost = sorted(self.targets.keys() - self.saved.keys())
+        own, saved = {*self.targets}, {*self.saved}
+        lost = sorted(own - saved)
         if isinstance(self.given, torch.optim.LBFGS):  # its history is of any length
             lost = [name for name in lost if name.split("/")[3] not in _HISTORY]
-        more = [] if self._make_missing else sorted(self.saved.keys() - self.targets.keys())
+        more = [] if self._make_missing else sorted(saved - own)
         if not self._make_missing:  # such an object checks its numbers and text itself
             plain_lost, plain_more = self._compare_plain_values()
             lost, more = sorted({*lost, *plain_lost}), sorted({*more, *plain_more})
-        if self._strict and (lost or (more and alone)):
-            raise KeyError(name_mismatch_message(self.name, repr(found), lost, more))
+        common = not self._is_disjoint(alone)
+        if not common or (self._strict and (lost or (more and alone))):
+            only = more if common else sorted({*more, *saved})
+            text = name_mismatch_message(self.name, repr(found), lost, only, common=common)
+            raise KeyError(text)
+        self.missing = lost
         return more
+
+    def _is_disjoint(self, alone: bool) -> bool:
+        """Return True if no tensor of the target, or nothing at all, would be loaded.
+
+        A tensor on one side and a list or dict on the other are one name.
+        """
+        if isinstance(self.given, torch.optim.Optimizer):  # it takes all, and checks its groups
+            return False
+        places = state_json.dict_places(self._tree, self.name)
+        places -= {place.rpartition("/")[0] for place in places}  # a dict is no name
+        saved, own = places | self.saved.keys(), {*self.targets}
+        if not own:
+            # A dict gets the numbers that were saved; a rank of a group may have nothing to load.
+            own = set() if self._is_object else _plain_places(self._state, self.name)
+            if self._is_object or places - self.saved.keys() or not (own or alone):
+                return False
+            if not (own and saved):
+                return bool(saved)
+        inside = {way for name in saved for way in _ways(name)}
+        known = (name in inside or not saved.isdisjoint(_ways(name)) for name in own)
+        return not any(known)
 
     def _compare_keys(self, found: str) -> None:
         """Raise a KeyError for a key that is text on one side and a number on the other.
@@ -400,6 +449,13 @@ def _tensors(state: Any, name: str) -> Iterator[tuple[str, torch.Tensor | Partit
             yield from _tensors(value, f"{name}/{i}")
 
 
+def _ways(name: str) -> Iterator[str]:
+    """Yield a name, and the names of what it is in."""
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
 def _plain_places(state: Any, name: str) -> set[str]:
     """Return the places in nested dicts of values that are neither tensors nor dicts."""
     if not isinstance(state, Mapping):
@@ -530,16 +586,3 @@ def _mismatched_keys(state: Any, tree: Any, name: str) -> Iterator[tuple[str, An
         if own != key:
             yield name, key, own
         yield from _mismatched_keys(state.get(own), item, f"{name}/{key}")
-
-
-def name_mismatch_message(root: str, found: str, lost: list[str], more: list[str]) -> str:
-    """Return the error message for names that only one side has."""
-    return (
-        f"the names in {root} are not those of {found}: only in the target {_format_names(lost)}; "
-        f"only in the checkpoint {_format_names(more)}; strict=False loads the others"
-    )
-
-
-def _format_names(names: list[str]) -> str:
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return f"[{shown}]"

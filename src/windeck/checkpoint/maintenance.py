@@ -28,8 +28,8 @@ from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.objects import ObjectStore
 
-__all__ = ["Retain", "check_keep", "gc", "gc_open_store", "log", "remove_generations", "remove_old"]
-__all__ += ["select_kept"]
+__all__ = ["Retain", "check_keep", "gc", "gc_open_store", "list_generations", "log"]
+__all__ += ["remove_generations", "remove_old", "select_kept"]
 
 #: Returns of commits, newest first, those that are kept.
 Retain: TypeAlias = "Callable[[list[Commit]], list[Commit]]"
@@ -250,6 +250,14 @@ def _gaps(
             if found is not None:
                 yield found, first
         at = stop if at is None or stop is None else max(at, stop)
+
+
+def list_generations(store: Store, namespace: str) -> set[int]:
+    """Return the generations that have any key, also those that are not committed."""
+    if not store.facts.ordered:
+        found = (keys.parse_numbers(namespace, key) for key in store.keys(f"{namespace}/".encode()))
+        return {numbers[0] for numbers in found if numbers is not None}
+    return {number for letter in keys.LETTERS for number in _numbers(store, namespace, letter)}
 
 
 def _numbers(store: Store, namespace: str, letter: str) -> Iterator[int]:

@@ -21,8 +21,9 @@ from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import check_tag, find_commit
 from windeck.checkpoint.inspecting import Checkpoint
-from windeck.checkpoint.loading import Loaded, LoadOperation, name_mismatch_message
+from windeck.checkpoint.loading import Loaded, LoadOperation
 from windeck.checkpoint.maintenance import Retain, remove_old
+from windeck.checkpoint.read.names import name_mismatch_message
 from windeck.checkpoint.saving import merge_open_store, start_writing, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
@@ -460,8 +461,11 @@ def load_in_group(
     number = ranks.run_on_first(find)
     try:
         unclaimed = run(compare)
+        more = _unclaimed_names(unclaimed)
         if operation.strict:
-            _check_unclaimed_names(unclaimed, f"generation {number}")
+            for root, names in more.items():
+                raise KeyError(name_mismatch_message(root, f"generation {number}", [], names))
+        operation.unexpected = [name for names in more.values() for name in names]
         run(read)
         operation.commit()
     except BaseException:
@@ -470,10 +474,11 @@ def load_in_group(
     return loaded[0]
 
 
-def _check_unclaimed_names(names: list[dict[str, list[str]]], found: str) -> None:
-    """Raise a KeyError for names in the checkpoint that no rank has."""
+def _unclaimed_names(names: list[dict[str, list[str]]]) -> dict[str, list[str]]:
+    """Return the names in the checkpoint that no rank has, by root."""
+    found = dict[str, list[str]]()
     for root in dict.fromkeys(root for roots in names for root in roots):
         lists = [set(roots[root]) for roots in names if root in roots]
-        more = sorted(set.intersection(*lists))
-        if more:
-            raise KeyError(name_mismatch_message(root, found, [], more))
+        if more := set.intersection(*lists):
+            found[root] = sorted(more)
+    return found

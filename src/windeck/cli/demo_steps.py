@@ -24,7 +24,7 @@ from windeck import Loader
 from windeck.cli import demo_job
 from windeck.cli.demo_data import infer_columns, write_load_curve
 from windeck.cli.demo_job import Batch, Data, Forecaster, Job
-from windeck.cli.output import colored
+from windeck.cli.output import colored, print_lines
 from windeck.cli.parser import csv_arguments
 from windeck.io.local_files import atomic_file, write_pieces
 
@@ -69,7 +69,8 @@ class Page:
             print("\r\x1b[K", end="")
         first, *more = textwrap.wrap(text, self.width - INDENT) or [""]
         head = colored(head.ljust(INDENT - 1), style)
-        print("\n".join([f"{head} {first}", *(" " * INDENT + line for line in more)]), flush=True)
+        print_lines(f"{head} {first}", *(" " * INDENT + line for line in more))
+        sys.stdout.flush()
 
 
 def run_steps(options: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windeck._util.terminal import escaped
 from windeck.cli.parser import (
     USAGE_ERROR,
     at_least,
@@ -209,7 +210,7 @@ def _show(found: Diagnosis, options: Namespace) -> None:
     from windeck.cli.output import colored, on_terminal, print_lines, print_table, unicode_ok
 
     if options.json:
-        print(found.to_json())
+        print_lines(found.to_json())
     elif on_terminal() and unicode_ok() and find_spec("rich") is not None:
         print_lines(*(colored(line, "bold") for line in textwrap.wrap(found.verdict, 78)))
         for table in found.tables():
@@ -218,12 +219,13 @@ def _show(found: Diagnosis, options: Namespace) -> None:
         for text in (*(one.sentence for one in found.findings), *found.measured.notes):
             print_lines(f"* {text}")
     else:
-        print(found)
+        print_lines(str(found))
     _write_page(options, found.to_html)
 
 
 def _compare(options: Namespace) -> None:
     """Print the reports of several files side by side."""
+    from windeck.cli.output import print_lines
     from windeck.diagnosis.report import comparison, comparison_html
 
     if len(options.compare) < 2:
@@ -233,9 +235,9 @@ def _compare(options: Namespace) -> None:
         names = [str(path) for path in options.compare]
     reports = list(zip(names, map(_read, options.compare), strict=True))
     if options.json:
-        print(json.dumps({name: report.to_document() for name, report in reports}, indent=1))
+        print_lines(json.dumps({name: one.to_document() for name, one in reports}, indent=1))
     else:
-        print(comparison(reports))
+        print_lines(comparison(reports))
     _write_page(options, lambda: comparison_html(reports))
 
 
@@ -255,4 +257,5 @@ def _write_page(options: Namespace, page: Callable[[], str]) -> None:
 
     with atomic_file(options.html) as part:
         part.write_text(page(), encoding="utf-8")
-    print(f"wrote {options.html}", file=sys.stderr if options.json else sys.stdout)
+    text = escaped(f"wrote {options.html}")
+    print(text, file=sys.stderr if options.json else sys.stdout)

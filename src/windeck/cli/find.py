@@ -192,7 +192,9 @@ def _in_table(
 def _print(tensors: Sequence[dict[str, Any]], tables: Sequence[dict[str, Any]], count: int) -> None:
     for one in (*tensors, *tables):
         if one.get("skipped"):
-            print_lines(colored(f"{escaped(one['name'])}  skipped: {one['skipped']}", "yellow"))
+            print_lines(
+                colored(f"{escaped(one['name'])}  skipped: {escaped(one['skipped'])}", "yellow")
+            )
         elif one["count"]:
             print_lines(*_lines(one))
     print_lines(colored(f"{count:,} found", "bold"))

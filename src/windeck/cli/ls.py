@@ -132,7 +132,9 @@ def _tensor_leaves(saved: Catalog, names: Sequence[str], data: Sequence[str]) ->
     leaves: list[Leaf] = []  # one for all tensors of the same dtype and shape
     for kind in saved.kinds:
         held = tensor_bytes(kind.dtype, kind.shape)
-        leaves.append(((kind.dtype, str(list(kind.shape)), format_size(held), ""), 1, held or 0))
+        leaves.append(
+            ((escaped(kind.dtype), str(list(kind.shape)), format_size(held), ""), 1, held or 0)
+        )
     return [
         leaves[saved.tensors[held]]
         if held == name
@@ -143,7 +145,7 @@ def _tensor_leaves(saved: Catalog, names: Sequence[str], data: Sequence[str]) ->
 
 def _table_leaf(table: dict[str, Any]) -> Leaf:
     shape = f"[{table['rows']:,} ids, {table['dim']}]"
-    columns = (table["dtype"], shape, format_size(table["bytes"]), "table")
+    columns = (escaped(table["dtype"]), shape, format_size(table["bytes"]), "table")
     return columns, 1, table["bytes"]
 
 

@@ -66,7 +66,9 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     copy.add_argument("--to-namespace", metavar="TEXT", help="Prefix of the keys of the copy.")
     copy.add_argument(
-        "--replace", action="store_true", help="Remove a checkpoint that the target has."
+        "--replace",
+        action="store_true",
+        help="Remove a checkpoint that the target has, after the copy.",
     )
 
 
@@ -206,7 +208,7 @@ def _check_replaced(arguments: Namespace, source: Store, head: bytes) -> None:
     if not arguments.replace:
         raise UsageError(
             f"{target} has a checkpoint in {namespace} already, expected none, or --replace to "
-            "remove it first"
+            "remove it after the copy"
         )
     if head == source.get(keys.head(arguments.namespace)):
         raise UsageError(copying.same_checkpoint_message(target, namespace))

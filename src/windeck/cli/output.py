@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from windeck.cli.session import UsageError, escaped
+from windeck._util.terminal import escaped, escaped_lines
+from windeck.cli.session import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path  # which takes milliseconds to import
@@ -30,6 +31,8 @@ __all__ += ["unicode_ok"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _STYLES = {"dim": "2", "bold": "1", "cyan": "36", "green": "32", "red": "31", "yellow": "33"}
+#: Before and after the name of a style in what is printed: no text from outside has it.
+_MARK = f"\ufdd0{os.urandom(8).hex()}"
 _PIECE, _LINES = 1 << 14, 100
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
@@ -59,16 +62,27 @@ def print_json(value: Any) -> None:
 
 
 def print_lines(*lines: str) -> None:
-    """Print lines of text."""
+    """Print lines of text, control characters escaped; all output of commands passes here."""
     for start in range(0, len(lines), _LINES):  # joined lines are copied several times
         _put("\n".join(lines[start : start + _LINES]) + "\n")
 
 
 def _put(text: str) -> None:
+    text = _shown(text)
     # In pieces: an unbuffered stdout would write a part of a long text, without an error when its
     # reader goes away.
     for start in range(0, len(text), _PIECE):
         sys.stdout.write(text[start : start + _PIECE])
+
+
+def _shown(text: str) -> str:
+    """Return text with control characters escaped, but for line ends and our own colours."""
+    if _MARK not in text:
+        return escaped_lines(text)
+    pieces = text.split(_MARK)  # text and styles in turn
+    pieces[::2] = map(escaped_lines, pieces[::2])
+    pieces[1::2] = [f"\x1b[{_STYLES.get(style, '0')}m" for style in pieces[1::2]]
+    return "".join(pieces)
 
 
 def on_terminal() -> bool:
@@ -82,8 +96,8 @@ def unicode_ok() -> bool:
 
 
 def colored(text: str, style: str) -> str:
-    """Return the text, coloured on a terminal."""
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if on_terminal() else text
+    """Return the text for `print_lines`, which colours it on a terminal."""
+    return f"{_MARK}{style}{_MARK}{escaped(text)}{_MARK}{_MARK}" if on_terminal() else text
 
 
 @lru_cache(1000)
@@ -171,7 +185,9 @@ def print_table(
 
     view = Table(box=box.SIMPLE_HEAD)
     for i, heading in enumerate(headings):
-        view.add_column(heading, justify="right" if i in at_right else "left", overflow="fold")
+        view.add_column(
+            Text(escaped(heading)), justify="right" if i in at_right else "left", overflow="fold"
+        )
     for row in body:
         view.add_row(*(Text(cell) for cell in row))
     Console(file=sys.stdout, highlight=False).print(view)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
+from windeck._util.terminal import escaped_lines
+
 __all__ = ["PATTERN", "Namespace", "Parser", "add_command", "add_generation", "at_least"]
 __all__ += ["add_csv_options", "csv_arguments", "name_csv_options"]
 __all__ += ["comma_names", "did_you_mean", "number", "one_line_errors", "print_error"]
@@ -219,7 +221,7 @@ def print_error(command: str, message: str) -> None:
     label = f"{command}:"
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         label = f"\x1b[1;31m{label}\x1b[0m"
-    print(label, message, file=sys.stderr)
+    print(label, escaped_lines(message), file=sys.stderr)
 
 
 @contextmanager
@@ -235,6 +237,6 @@ def one_line_errors(command: str, edit: Callable[[str], str] = str) -> Iterator[
         if os.environ.get("WINDECK_TRACEBACK"):
             raise
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
-        sys.exit(f"{command}: {edit(str(text))}")
+        sys.exit(escaped_lines(f"{command}: {edit(str(text))}"))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -128,6 +128,7 @@ def _name_options(text: str) -> str:
 
 def _prepare(options: Namespace, train: tuple[Any, Any] | None) -> None:
     from windeck import prepare
+    from windeck.cli.output import print_lines
 
     named = {name: getattr(options, name) for name in _PASSED}
     prepared = prepare(
@@ -144,7 +145,7 @@ def _prepare(options: Namespace, train: tuple[Any, Any] | None) -> None:
         **named,
     )
     if not options.quiet:
-        print(prepared)
+        print_lines(str(prepared))
 
 
 def _joined(lists: Sequence[Sequence[str]] | None) -> list[str] | None:

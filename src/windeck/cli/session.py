@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from windeck._util.terminal import escaped
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 from windeck.checkpoint.stores.urls import existing_url, make_room, reading_url
@@ -103,19 +104,6 @@ def reported_errors() -> Iterator[None]:
             raise
         print_error("windeck view", _sentence(error))
         raise SystemExit(code) from None
-
-
-def escaped(text: str) -> str:
-    """Escape control characters, so that a terminal shows them and does not obey them.
-
-    Examples
-    --------
-    >>> escaped("layer\\x1b[2J.weight")
-    'layer\\\\x1b[2J.weight'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _exit_code(error: Exception) -> int | None:

@@ -243,7 +243,9 @@ class Measurements:
             raise ValueError(f"the report has the format {found!r}, expected {FORMAT!r}")
         try:
             return _measurements(document)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+        ) as error:  # fmt: skip
             raise ValueError(f"the report is damaged: {type(error).__name__} {error}") from error
 
 

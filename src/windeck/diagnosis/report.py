@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._util.html import html_table
+from windeck._util.terminal import escaped
+from windeck._util.text import parse_json
 from windeck.diagnosis.measurements import Measurements
 from windeck.diagnosis.page import render
 from windeck.diagnosis.tables import TextTable, aligned, compared_table, difference_of, tables_of
@@ -69,7 +71,7 @@ class Diagnosis:
         ValueError
             For a text that is not such a report.
         """
-        return cls(Measurements.from_document(json.loads(text)))
+        return cls(Measurements.from_document(parse_json(text, "the report")))
 
     def to_html(self) -> str:
         """Return one page that needs nothing else: verdict, timeline and tables."""
@@ -91,7 +93,7 @@ def as_text(found: Diagnosis) -> str:
     lines += [""] if found.findings or found.measured.notes else []
     for text in (*(finding.sentence for finding in found.findings), *found.measured.notes):
         lines += textwrap.wrap(text, _WIDTH, initial_indent="* ", subsequent_indent="  ")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def comparison(reports: Sequence[tuple[str, Diagnosis]]) -> str:
@@ -107,7 +109,7 @@ def comparison(reports: Sequence[tuple[str, Diagnosis]]) -> str:
     lines += ["", *aligned(compared_table(measured)), ""]
     for name, report in reports:
         lines += textwrap.wrap(f"{name}: {report.verdict}", _WIDTH, subsequent_indent="  ")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def comparison_html(reports: Sequence[tuple[str, Diagnosis]]) -> str:

@@ -19,6 +19,7 @@ from windeck._util.lru_cache import LRUCache
 from windeck._util.options import explain_options
 from windeck._util.parallel import PORTION, run_in_threads
 from windeck._util.progress import Progress, check_progress, report_progress
+from windeck._util.terminal import escaped
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_bytes, check_integer
 from windeck.documents import verification
@@ -727,7 +728,7 @@ class Documents:
             lines.append(f"counts of {plural(total - declared, 'shard')} from the shards")
         if shards.ignored:
             lines.append(f"{plural(shards.ignored, 'other file')} ignored")
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
 
     def _summary(self) -> str:
         return (

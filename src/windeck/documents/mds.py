@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from windeck._core import TokenShard
-from windeck._util.text import unknown_column
+from windeck._util.text import parse_json, unknown_column
 from windeck.documents.checking import FileSummary
 from windeck.documents.protocol import Int64s
 from windeck.documents.token_files import (
@@ -112,10 +112,7 @@ def _load_index(path: str) -> dict[str, _IndexEntry]:
 @lru_cache(maxsize=16)
 def _parse_index(path: str, mount: object, version: tuple[int, int]) -> dict[str, _IndexEntry]:
     """Parse an index file of this size and time. The result is shared: do not change it."""
-    try:
-        found = json.loads(filesystem.read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path!r} cannot be read as JSON: {error}") from error
+    found = parse_json(filesystem.read_bytes(path), repr(path))
     if not isinstance(found, dict) or not isinstance(found.get("shards"), list):
         return {}
     if found.get("version") != 2:

@@ -82,7 +82,7 @@ def check_column(path: str, column: str, *, is_text: bool) -> None:
         return  # no object: no documents
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path!r} cannot be read as {_KIND}: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(

@@ -79,6 +79,7 @@ class StepHistory:
                         check_integer("epoch_length", length, least=1),
                     )
                 )
+                segments[-1].sharding(Exclusions([]))  # checks them together
         except (TypeError, ValueError) as error:
             raise ValueError(f"`legs` of the state is invalid: {error}") from None
         return cls(epoch_length, segments)
@@ -158,7 +159,7 @@ class StepHistory:
         segment count as served.
         """
         found = list(exclusions.ranges)
-        stops = [*(segment.position for segment in self._segments[1:]), position]
+        stops = [*(min(one.position, position) for one in self._segments[1:]), position]
         for segment, stop in zip(self._segments, stops, strict=False):
             if not segment.drop_last:
                 continue

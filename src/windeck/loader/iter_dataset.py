@@ -20,7 +20,7 @@ from windeck.loader.callers import check_not_collated, check_sharded_once
 from windeck.loader.runs import next_count
 from windeck.loader.sharding import Sharding, check_ranks, current_ranks
 from windeck.loader.shared_position import SharedPosition
-from windeck.loader.state import load_stream_position, stream_state
+from windeck.loader.state import check_fields, load_stream_position, stream_state
 from windeck.sources import Stream
 
 __all__ = ["IterDataset"]
@@ -319,6 +319,7 @@ class _DatasetLoop:
             number of workers.
         """
         start = load_stream_position(self.stream, state)
+        check_fields(state, *self._layout(), "step")
         for field, now in self._layout().items():
             if state[field] != now:
                 raise ValueError(

@@ -407,7 +407,7 @@ class Loader:
                         f"the state is at position {position} and does not count steps, which "
                         f"`{name}` needs; expected the state of a Loader"
                     )
-        step = check_integer("step", state.get("step", 0))
+        step = check_integer("step", state.get("step", 0), most=LIMIT // 2)
         history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
         exclusions = Exclusions.from_state(state.get("excluded", []))
         if self.restart and position:
@@ -509,7 +509,8 @@ class Loader:
         Raises
         ------
         KeyError, IndexError
-            For a document that does not exist.
+            For a document that does not exist, and for a name of different documents in several
+            parts of a mixture: pass the part's name, too.
         TypeError
             If the stream has no samples or no documents.
         """

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from windeck._util.fingerprints import digest
 from windeck._util.indices import as_positions
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
@@ -20,12 +19,20 @@ from windeck.loader.state import explain_change, fingerprint_at
 from windeck.loader.stream import Stream, default_order
 from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
+    AmbiguousDocumentError,
     EpochPositions,
+    data_fields,
     require_method,
     sort_positions,
     threads_option,
 )
-from windeck.loader.weights import MixtureWeights, explain_weights_change, quote_name
+from windeck.loader.weights import (
+    MixtureWeights,
+    explain_part_seed,
+    explain_weights_change,
+    part_seed,
+    quote_name,
+)
 from windeck.orders import Lanes
 from windeck.sources import (
     Batch,
@@ -350,6 +357,7 @@ class Mixture:
             parts, document = [self.names.index(document[0])], document[1]
             self._stream(parts[0])
         found: list[EpochPositions] = []
+        holders: dict[str, Fingerprint] = {}
         errors: list[Exception] = []
         for part in parts:
             find = getattr(self._streams[part], "document_runs", None)
@@ -357,21 +365,31 @@ class Mixture:
                 continue
             try:
                 of_part = find(document, at=before[part], epoch=number)
+            except AmbiguousDocumentError:
+                raise
             except (KeyError, IndexError, TypeError) as error:
                 errors.append(error)
             else:
+                holders[self.names[part]] = data_fields(self._streams[part])
                 found += [
                     EpochPositions(own_epoch, self._to_mixture(part, positions))
                     for own_epoch, positions in of_part
                 ]
+        first, *others = holders.values() or [{}]
+        if any(fields != first for fields in others):
+            pairs = " or ".join(str((name, document)) for name in holders)
+            raise AmbiguousDocumentError(
+                f"the parts {', '.join(holders)} of the mixture each have a document {document}; "
+                f"expected its part, too: {pairs}"
+            )
         if not found:
             # A missing document says more than a part without documents.
             errors.sort(key=lambda error: isinstance(error, TypeError))
-            first = errors[0] if errors else TypeError("no part of the mixture has documents")
+            worst = errors[0] if errors else TypeError("no part of the mixture has documents")
             if self._ends:
                 retired = ", ".join(repr(self.names[part]) for part in self._ends)
-                first = type(first)(f"{first.args[0]}; retired parts are not searched: {retired}")
-            raise first
+                worst = type(worst)(f"{worst.args[0]}; retired parts are not searched: {retired}")
+            raise worst
         return found
 
     def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
@@ -395,7 +413,7 @@ class Mixture:
         Raises
         ------
         KeyError, IndexError
-            For a document that no part has.
+            For a document that no part has, and for a name of different documents in several parts.
         TypeError
             If no part has documents.
         """
@@ -622,6 +640,8 @@ class Mixture:
         """Return a sentence that explains a changed field of the fingerprint, or None."""
         for name, stream in self.parts.items():
             prefix = _prefix(name)
+            if field == f"{prefix}seed" and was == part_seed(self.seed, name):
+                return explain_part_seed(name, was, now)
             if field.startswith(prefix) and stream is not None:
                 explanation = explain_change(stream, field.removeprefix(prefix), was, now)
                 return explanation and f"in part {name!r}, {explanation}"
@@ -668,10 +688,9 @@ def _as_part(name: str, data: Any, seed: int, lanes: int) -> Any:
     """Return a part as a stream; the seeds of sources are independent hashes."""
     if hasattr(data, "epoch_length"):
         return data
-    own_seed = int(digest("part of a mixture", seed, name)[:16], 16)
     order = None if lanes == 1 else partial(Lanes, lanes=lanes, order=default_order(data))
     try:
-        return Stream(data, order=order, seed=own_seed)
+        return Stream(data, order=order, seed=part_seed(seed, name))
     except (TypeError, ValueError) as error:
         raise type(error)(f"part {name!r} is invalid: {error}") from None
 

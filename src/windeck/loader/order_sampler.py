@@ -15,7 +15,7 @@ from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.callers import check_sharded_once
 from windeck.loader.sharding import check_ranks, current_ranks
-from windeck.loader.state import load_position, make_state
+from windeck.loader.state import check_fields, load_position, make_state
 from windeck.loader.stream import check_order_factory
 from windeck.sources import Fingerprint, Order, OrderFactory
 
@@ -262,12 +262,13 @@ class _SamplerLoop:
 
         Raises
         ------
-        ValueError
-            For another world size.
+        KeyError, TypeError, ValueError
+            For another world size, and a state without its fields.
         """
         sampler = self._sampler
         if not state or sampler is None:
             return
+        check_fields(state, "start", "taken", "world_size")
         ranks = current_ranks(sampler._ranks)[1]
         if state["world_size"] != ranks:
             raise ValueError(

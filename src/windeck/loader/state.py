@@ -11,6 +11,7 @@ from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Fingerprint
 
 __all__ = [
+    "check_fields",
     "explain_change",
     "fingerprint_at",
     "load_position",
@@ -52,6 +53,15 @@ def explain_change(data: Any, field: str, was: Any, now: Any) -> str | None:
     return explanation
 
 
+def check_fields(state: Any, *fields: str) -> None:
+    """Raise a TypeError for a state that is no mapping, and a KeyError for one without a field."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"`state` must be a mapping, got {type(state).__name__}")
+    for field in fields:
+        if field not in state:
+            raise KeyError(f"the state has no {field!r}, only {sorted(map(str, state))}")
+
+
 def make_state(position: int, fingerprint: Fingerprint) -> dict[str, Any]:
     """Return the fields of every state: ``{"position", "fingerprint", "order_version"}``."""
     return {
@@ -90,11 +100,7 @@ def load_position(
     ValueError
         If the state belongs to other data; the message names the field and both values.
     """
-    if not isinstance(state, Mapping):
-        raise TypeError(f"`state` must be a mapping, got {type(state).__name__}")
-    for field in ("position", "fingerprint", "order_version"):
-        if field not in state:
-            raise KeyError(f"the state has no {field!r}, only {sorted(state)}")
+    check_fields(state, "position", "fingerprint", "order_version")
     if state["order_version"] != ORDER_VERSION:
         raise ValueError(
             f"the state was saved with order version {state['order_version']!r}, but this is "

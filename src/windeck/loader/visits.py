@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windeck.sources import Indices
+from windeck.sources import Fingerprint, Indices
 
 __all__ = [
+    "AmbiguousDocumentError",
     "EpochPositions",
     "Visit",
+    "data_fields",
     "is_document",
     "require_method",
     "sort_positions",
@@ -24,11 +26,21 @@ __all__ = [
 ]
 
 
+class AmbiguousDocumentError(KeyError):
+    """Error for a document's name that several parts of a mixture have for different documents."""
+
+
 class EpochPositions(NamedTuple):
     """Positions in one epoch of one source, unsorted; -1 for a sequence that is never served."""
 
     epoch: int
     positions: Indices
+
+
+def data_fields(stream: Any) -> Fingerprint:
+    """Return the fields of the source in a fingerprint of a stream, or all without a source."""
+    fields: Fingerprint = stream.fingerprint
+    return {name: fields[name] for name in fields if str(name).startswith("source.")} or fields
 
 
 def sort_positions(epochs: Sequence[EpochPositions]) -> Indices:

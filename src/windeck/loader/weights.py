@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from windeck._core import ShareTree
+from windeck._util.fingerprints import digest
+from windeck._util.terminal import escaped
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.schedule import Shares, Slots, SlotSchedule
 
@@ -25,7 +27,9 @@ __all__ = [
     "VERSIONS",
     "MixtureWeights",
     "exact_shares",
+    "explain_part_seed",
     "explain_weights_change",
+    "part_seed",
     "quote_name",
     "slot_counts",
 ]
@@ -296,7 +300,20 @@ class MixtureWeights:
                 )
             exact = f"rounded by at most {float(error):.2g}" if error else "exact"
             lines.append(f"  shares are {exact}")
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
+
+
+def part_seed(seed: int, name: str) -> int:
+    """Return the seed of a part of a mixture that is given as a source."""
+    return int(digest("part of a mixture", seed, name)[:16], 16)
+
+
+def explain_part_seed(name: str, was: object, now: object) -> str:
+    """Return a sentence for a part that was given as a source, and is a stream."""
+    return (
+        f"part {name!r} had seed {was}, as a part that is given as a source has, here it is {now}; "
+        f"pass Stream(..., seed={was}), the value of `mixture.parts[{name!r}].seed` there"
+    )
 
 
 def explain_weights_change(field: str, was: object, now: object, version: int) -> str | None:

@@ -273,7 +273,7 @@ def _read_claim(place: str) -> dict[str, Any]:
         found = json.loads(filesystem.read_bytes(place))
     except FileNotFoundError:
         return {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"token": None}
     return found if isinstance(found, dict) and found else {"token": None}
 

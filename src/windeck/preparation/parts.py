@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from windeck._util.text import plural
+from windeck._util.text import parse_json, plural
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.writing import publish, read_batches, sha256, write_parquet
@@ -165,7 +165,7 @@ def part_result(layout: FileLayout, number: int) -> WrittenPart | None:
     path = _result_path(layout.plan, number)
     if not filesystem.exists(path):
         return None
-    part = WrittenPart(*json.loads(filesystem.read_bytes(path)))
+    part = WrittenPart(*parse_json(filesystem.read_bytes(path), repr(path)))
     written = filesystem.join(layout.destination, part.name)
     if not filesystem.is_file(written) or filesystem.size(written) != part.nbytes:
         return None

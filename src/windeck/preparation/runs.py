@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from windeck._util.text import parse_json
 from windeck.io import filesystem
 from windeck.io.csv import CsvFile, ParsedCsv
 from windeck.io.filesystem import RangeReader
@@ -74,7 +75,7 @@ def task_result(plan: PreparationPlan, number: int) -> TaskResult | None:
     path = _result_path(plan, number)
     if not filesystem.exists(path):
         return None
-    document = json.loads(filesystem.read_bytes(path))
+    document = parse_json(filesystem.read_bytes(path), repr(path))
     return TaskResult(
         [SortedRun(os.path.join(plan.folder, name), *rest) for name, *rest in document["runs"]],
         {int(source): rows for source, rows in document["rows"].items()},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windeck._util.text import parse_json
 from windeck.io.arrow import open_reader
 from windeck.windows.scaler import Scaler
 
@@ -53,7 +54,7 @@ def scaler_from_arrow(content: bytes) -> Scaler:
     """
     table = open_reader(pa.BufferReader(content)).read_all()
     table.validate(full=True)
-    described = json.loads((table.schema.metadata or {})[_METADATA])
+    described = parse_json((table.schema.metadata or {})[_METADATA], "its description")
     pooled = Scaler.from_json(described["pooled"])
     if [pooled.kind, list(pooled.columns)] != [described["kind"], described["columns"]]:
         raise ValueError("its pooled statistics do not belong to it")
@@ -79,5 +80,5 @@ def scaler_from_arrow(content: bytes) -> Scaler:
 
 
 def _name_of(text: str) -> Any:
-    found = json.loads(text)
+    found = parse_json(text, "the name of a series")
     return tuple(found) if isinstance(found, list) else found

@@ -8,6 +8,7 @@ import numpy as np
 
 from windeck._util.fingerprints import digest, sample_rows
 from windeck._util.html import html_table
+from windeck._util.terminal import escaped
 from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Int64s
@@ -52,7 +53,7 @@ def _sampled(column: ColumnData, rows: Int64s) -> tuple[object, ...]:
 def explain(table: Table) -> str:
     """Return a few lines of text: files, size, columns, series, and the report on their order."""
     lines = [_size(table), *_columns(table), *_series(table), *table.report.lines()]
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def as_html(table: Table) -> str:

@@ -234,7 +234,7 @@ def _decode(
             return None
         first, *counts = (np.array(column.cast(pa.int64()).to_numpy()) for column in columns)
         low, high = map(int, other["span"] or (0, 0))
-    except (KeyError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
+    except (KeyError, RecursionError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
         return None
     offsets = np.append(first, reader.rows)
     whole = offsets[0] == 0 and bool((np.diff(offsets) > 0).all())

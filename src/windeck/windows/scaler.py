@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64
+from windeck._util.terminal import escaped
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_integer
 from windeck.columns.dtypes import Bools
@@ -587,7 +588,7 @@ class Scaler:
 
         With `per_series` the range over series is shown, with the largest error.
         """
-        return "\n".join(self._column_line(column) for column in range(len(self.columns)))
+        return "\n".join(escaped(self._column_line(i)) for i in range(len(self.columns)))
 
     def _title(self) -> str:
         series = "" if self.series is None else f", per_series={len(self.series)}"
@@ -684,9 +685,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e308
 
 
-def _tuples(value: Any) -> Any:
+#: Lists in the name of a series.
+_DEEPEST_NAME = 10
+
+
+def _tuples(value: Any, depth: int = 0) -> Any:
     """Turn lists into tuples, also inside of them."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    _expect(depth < _DEEPEST_NAME, "the name of a series is nested too deeply")
+    return tuple(_tuples(one, depth + 1) for one in value) if isinstance(value, list) else value
 
 
 def _expect(condition: bool, error: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,26 @@ def test_wrong_files(memory: Store, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"x in .*a.npz cannot be read: Bad CRC-32"):
         checkpoint.import_(file, memory)
     assert checkpoint.log(memory) == []
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_flipped_byte(packed: bool, memory: Store, tmp_path: Path) -> None:
+    """The arrays of the file, or a ValueError that names it."""
+    file = tmp_path / "a.npz"
+    arrays = {"x": np.arange(40, dtype=np.int16), "layer/y": np.ones((2, 3))}
+    (np.savez_compressed if packed else np.savez)(file, **arrays)
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        for mask in (0x01, 0x80, 0xFF):
+            wrong = bytearray(whole)
+            wrong[place] ^= mask
+            file.write_bytes(wrong)
+            try:
+                with warnings.catch_warnings(), open_file(file) as store:
+                    warnings.simplefilter("ignore")
+                    found = dict(store.scan())
+                assert found
+            except ValueError as error:
+                assert "a.npz" in str(error)  # noqa: PT017
+            except OSError as error:  # of a store, while it is read
+                assert "a.npz" in str(error)  # noqa: PT017

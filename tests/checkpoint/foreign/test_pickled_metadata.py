@@ -7,6 +7,8 @@ import datetime
 import os
 import pickle
 import pickletools
+import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,69 @@ def test_the_opcodes_are_those_of_every_protocol() -> None:
 
     known = {opcode.name for opcode in pickletools.opcodes}
     assert known >= pickled_metadata._OPCODES
+
+
+#: Pieces of pickles that put one object on the stack, of which the next ones make more.
+_NAMES = [
+    *(("torch.distributed.checkpoint.metadata", one)
+      for one in ("Metadata", "MetadataIndex", "TensorProperties", "_MEM_FORMAT_ENCODING")),
+    ("torch", "Size"), ("torch", "float32"), ("collections", "OrderedDict"),
+    ("pathlib", "PosixPath"), ("pathlib._local", "WindowsPath"),
+    ("torch.serialization", "_get_layout"),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+]  # fmt: skip
+_SMALL = [
+    b"N",
+    b"K\x01",
+    b"}",
+    b"]",
+    b")",
+    b"]K\x01a",
+    b"}K\x01K\x01s",
+    b"N\x85",
+    b"NN\x86",
+    b"]]\x86",
+]
+_LARGE = [
+    b"}(" + b"".join(b"M%sN" % i.to_bytes(2, "little") for i in range(600)) + b"u",
+    b"](" + b"K\x01" * 1500 + b"e",
+    b"(" + b"K\x01" * 990 + b"t",
+    b"(" + b"]" * 990 + b"t",
+    b"X" + (3000).to_bytes(4, "little") + b"a" * 3000,
+    b"\x8a\xff" + b"\x7f" * 255,
+]
+
+
+#: Calls and other uses of a name, 3, for a large object, 0, or tuples of it, 1 and 2.
+_CALLS = [
+    b"h\x03h\x00R", b"h\x03h\x01R", b"h\x03h\x02R", b"h\x03)R", b"h\x03h\x00\x81",
+    b"h\x03h\x01\x81", b"h\x03)\x81h\x00b", b"h\x03)\x81h\x02b", b"h\x00\x85", b"h\x00h\x00\x86",
+    b"]h\x00a", b"}K\x01h\x00s",
+]  # fmt: skip
+
+
+def _amplifiers() -> list[bytes]:
+    """Return pickles that repeat what may make a large object of a few bytes."""
+    found = [b"\x80\x02](" + piece * (8000 // len(piece)) + b"e." for piece in _SMALL]
+    found += [b"\x80\x04" + b"N\x94" * 8000 + b".", b"\x80\x02" + b"(" * 8000 + b"."]
+    found += [b"\x80\x02N" + b"q\x00" * 8000 + b"."]
+    for large in _LARGE:
+        first = b"\x80\x02](" + large + b"q\x00" + b"h\x00\x85q\x01" + b"h\x00h\x00\x86q\x02"
+        for module, name in _NAMES:
+            own = first + b"c%s\n%s\nq\x03" % (module.encode(), name.encode())
+            for piece in _CALLS:
+                found.append(own + piece * (8000 // len(piece)) + b"e.")
+    return found
+
+
+def test_memory_is_in_proportion_to_the_file() -> None:
+    """No function or opcode that is admitted copies what it is given."""
+    for data in _amplifiers():
+        tracemalloc.start()
+        try:
+            with suppress(ValueError):
+                load_metadata(data)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 200 * len(data), (peak / len(data), data[:80], data[-20:])

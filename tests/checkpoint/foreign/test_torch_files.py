@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
@@ -292,3 +293,25 @@ def test_parts_with_an_index(memory: Store, tmp_path: Path) -> None:
     index.write_text('{"weight_map": {"x": "../a-1.bin"}}')
     with pytest.raises(ValueError, match=r"refers to the file '../a-1.bin', expected one beside"):
         checkpoint.import_(tmp_path, memory)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("version", ["2.1.0", "2.5.1+cu121", "2.6.0", "2.9.1", "1.13.1", "unknown"])
+def test_a_torch_whose_reader_may_run_code(
+    version: str, memory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a file of others would be opened by torch."""
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
+    index = tmp_path / "a.bin.index.json"
+    index.write_text('{"weight_map": {"w": "a.pt"}}')
+    dcp_save({"w": torch.ones(2), "n": 3}, checkpoint_id=tmp_path / "dcp")
+    monkeypatch.setattr(torch, "__version__", version)
+    for path in (tmp_path / "a.pt", index, tmp_path / "dcp"):
+        with pytest.raises(RuntimeError, match=r"expected torch 2\.10 or later"):
+            checkpoint.import_(path, memory)
+        with pytest.raises(RuntimeError, match=r"expected torch 2\.10 or later"):
+            open_file(path)
+    assert checkpoint.log(memory) == []
+    for later in ("2.10.0", "2.13.0+cpu", "3.0"):
+        monkeypatch.setattr(torch, "__version__", later)
+        checkpoint.import_(tmp_path / "a.pt", memory)

@@ -101,12 +101,26 @@ class StoreReader(StorageReader):
         return replace(plan, storage_data=self._flat.generation)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Raise a ValueError if the ranks found different generations in force."""
+        """Raise an error if the ranks found different generations, or nothing is to be loaded.
+
+        Raises
+        ------
+        ValueError
+            For different generations in force.
+        KeyError
+            When a planner that allows a partial load finds no name of the state in the checkpoint.
+        """
         found = sorted({plan.storage_data for plan in plans})
         if len(found) > 1:
             raise ValueError(
                 f"the ranks found the generations {found} in force, expected one: "
                 "choose one with generation="
+            )
+        saved = sorted(self._flat.metadata().state_dict_metadata)
+        if saved and not any(plan.items for plan in plans):
+            raise KeyError(
+                f"no name of the state is in generation {found[0]}, which has "
+                f"{', '.join(saved[:20])}: expected the names that were saved"
             )
         return plans
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from windeck.checkpoint.foreign.contents import build_state
+from windeck.checkpoint.foreign.torch_files import is_of_system
 from windeck.checkpoint.format.boxes import whole
 from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor
 from windeck.columns.dtypes import DTYPES
@@ -76,7 +77,9 @@ def _read_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
                         "in the archive"
                     )
                 found[member.removesuffix(".npy")] = name, tuple(map(int, shape))
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:  # of any kind, for damaged data
+        if is_of_system(error):
+            raise
         raise ValueError(f"{path} cannot be read as an .npz file: {error}") from error
     return found
 
@@ -100,7 +103,9 @@ def _load_array(archive: zipfile.ZipFile, name: str) -> Any:
     try:
         with archive.open(f"{name}.npy") as file:
             found = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:  # of any kind, for damaged data
+        if is_of_system(error):
+            raise
         raise ValueError(f"{name} in {archive.filename} cannot be read: {error}") from error
     return np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
 

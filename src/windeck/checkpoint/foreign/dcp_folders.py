@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from reprlib import repr as brief  # its work is bounded, also for lists in lists
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
 from torch.distributed.checkpoint._traverse import set_element
@@ -22,6 +22,7 @@ from windeck.checkpoint.foreign.contents import build_state, check_expanded
 from windeck.checkpoint.foreign.opening import METADATA_FILE
 from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
 from windeck.checkpoint.foreign.torch_files import (
+    check_torch,
     describe_tensor,
     first_sentence,
     is_of_system,
@@ -35,6 +36,9 @@ from windeck.columns.dtypes import DTYPES, dtype_name, torch_dtype
 
 __all__ = ["OnUnreadable", "read_dcp_folder"]
 
+#: Limits for the keys that lead to a value, and for the positions in lists: values without content,
+#: such as empty dicts, are not stored, so there are more positions than values.
+_DEEPEST, _FEW_POSITIONS, _MOST_POSITIONS = 100, 100_000, 10
 #: A function of the name of a value that cannot be read and of the error.
 OnUnreadable = Callable[[str, ValueError], Any]
 
@@ -71,6 +75,7 @@ def read_dcp_folder(
         found = load_metadata((folder / METADATA_FILE).read_bytes())
         contents, pieces = _dict_of(found, "state_dict_metadata"), _find_pieces(folder, found)
         paths = _paths(found, contents)
+        _check_shards(contents, (folder / METADATA_FILE).stat().st_size)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{folder / METADATA_FILE} cannot be read as metadata of torch.distributed.checkpoint: "
@@ -103,12 +108,27 @@ def read_dcp_folder(
     return built
 
 
+def _check_shards(contents: Mapping[str, Any], stored_bytes: int) -> None:
+    """Raise a ValueError for more shards than metadata of some bytes can list.
+
+    Many tensors may refer to one list of shards, of which each would be compared for each tensor.
+    """
+    lists = [stored.get("chunks") for stored in contents.values() if _is_record(stored)]
+    count = sum(len(chunks) for chunks in lists if type(chunks) is list)
+    if count > stored_bytes:
+        raise ValueError(f"it lists {count:,} shards in {stored_bytes:,} bytes, expected fewer")
+
+
+def _is_record(stored: Any) -> TypeGuard[PickledObject]:
+    return isinstance(stored, PickledObject)
+
+
 def _count_columns(contents: Mapping[str, Any]) -> int:
     """Return the largest number of shards of a tensor that hold the same rows."""
     most = 1
     for stored in contents.values():
-        chunks = stored.get("chunks") if isinstance(stored, PickledObject) else None
-        if type(chunks) is list and all(isinstance(chunk, PickledObject) for chunk in chunks):
+        chunks = stored.get("chunks") if _is_record(stored) else None
+        if type(chunks) is list and all(map(_is_record, chunks)):
             rows = Counter(_first_row(chunk.get("offsets")) for chunk in chunks)
             most = max(most, *rows.values(), 0)
     return most
@@ -187,7 +207,19 @@ def _paths(found: PickledObject, contents: Mapping[str, Any]) -> dict[str, tuple
             for key in path
         ):
             raise ValueError(f"{name} has the path {brief(path):.80}, expected keys and positions")
+        if len(path) > _DEEPEST:
+            raise ValueError(f"{name} has a path of {len(path):,} keys, expected {_DEEPEST}")
         paths[name] = path if path and type(path[0]) is str else (name,)
+    sizes: dict[tuple[Any, ...], int] = {}  # of the lists, by the path to each
+    for path in paths.values():
+        for at, key in enumerate(path):
+            if type(key) is int:
+                sizes[path[:at]] = max(sizes.get(path[:at], 0), key + 1)
+    if sum(sizes.values()) > max(_FEW_POSITIONS, _MOST_POSITIONS * len(paths)):
+        raise ValueError(
+            f"it has lists of {sum(sizes.values()):,} positions for {len(paths):,} values, "
+            f"expected up to {_MOST_POSITIONS} for each"
+        )
     known = set(paths.values())
     for name, path in paths.items():
         if any(path[:end] in known for end in range(len(path))):
@@ -265,6 +297,7 @@ def _load_cached(
 
 def _load_piece(piece: _StoredPiece, name: str) -> Any:
     """Return an object by torch's restricted reader."""
+    check_torch(piece.file)
     with open(piece.file, "rb") as file:
         view: Any = _create_file_view(file, piece.offset, piece.length)
         try:

@@ -21,13 +21,19 @@ from windeck.checkpoint.write.local_tensors import to_local_tensor
 from windeck.columns.dtypes import dtype_name
 
 __all__ = [
+    "check_torch",
     "describe_tensor",
     "first_sentence",
+    "is_of_system",
     "load_weights",
     "read_torch_file",
     "read_torch_index",
     "refused_names",
 ]
+
+
+#: The first version of torch whose restricted reader has no known fault.
+_SAFE_TORCH = (2, 10)
 
 
 def read_torch_file(path: Path, *, root: str | None) -> ForeignState:
@@ -57,8 +63,22 @@ def describe_tensor(name: str, tensor: torch.Tensor) -> tuple[ForeignTensor, Any
     return ForeignTensor(dtype_name(local.dtype), local.shape, (part,)), local.memory
 
 
+def check_torch(path: Path) -> None:
+    """Raise a RuntimeError for a version of torch whose restricted reader may run code.
+
+    That of torch before 2.6, and again before 2.10, did with certain files.
+    """
+    found = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+    if found is None or (int(found[1]), int(found[2])) < _SAFE_TORCH:
+        raise RuntimeError(
+            f"{path} cannot be read with torch {torch.__version__}, in which weights_only=True may "
+            "run code of a file: expected torch 2.10 or later"
+        )
+
+
 def load_weights(path: Path) -> Any:
     """Return what a file holds, by torch's restricted reader; tensors are mapped if they can be."""
+    check_torch(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
     except Exception as error:  # of any kind, for files that are damaged

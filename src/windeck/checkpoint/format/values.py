@@ -23,7 +23,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces
 
 __all__ = ["FORMAT", "HEADER_BYTES", "LARGEST_PAYLOAD", "Kind", "Label", "decode", "encode"]
-__all__ += ["encode_pieces", "header"]
+__all__ += ["encode_pieces", "header", "with_generation"]
 
 FORMAT = 1
 HEADER_BYTES = 64
@@ -118,6 +118,21 @@ def header(label: Label, size: int, payload_sum: int) -> bytes:
 def save_of(value: bytes) -> int | None:
     """Return the number of the save in a header, unverified; None for a value without a header."""
     return int(_LAYOUT.unpack_from(value)[8]) if len(value) >= HEADER_BYTES else None
+
+
+def with_generation(value: bytes, generation: int) -> bytes:
+    """Return a value that was checked, with another generation in its header.
+
+    Examples
+    --------
+    >>> value = encode(Label(Kind.CHUNK, generation=3), b"hello")
+    >>> with_generation(value, 4) == encode(Label(Kind.CHUNK, generation=4), b"hello")
+    True
+    """
+    fields = [*_LAYOUT.unpack_from(value)]
+    fields[7] = generation
+    head = _LAYOUT.pack(*fields)
+    return b"".join((head, _SUM.pack(crc32c(head)), memoryview(value)[HEADER_BYTES:]))
 
 
 def decode(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windeck._util.text import parse_json
 from windeck.columns.dtypes import torch_dtype
 from windeck.io.local_files import atomic_file
 
@@ -142,7 +143,7 @@ def read_header(file: Path) -> tuple[int, dict[str, Any]]:
             raise ValueError(
                 f"{file} has a header of {size:,} bytes, expected at most {_LARGEST_HEADER:,}"
             )
-        header: dict[str, Any] = json.loads(found.read(size))
+        header: dict[str, Any] = parse_json(found.read(size), str(file))
     return 8 + size, header
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windeck._util.text import parse_json
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import whole
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
@@ -99,7 +100,7 @@ def import_(
 def read_state(path: str | os.PathLike[str], *, root: str | None = None) -> ForeignState:
     """Return the contents of safetensors files; `path` and `root` as for `import_`."""
     sources, text = _read_tensors(Path(path))
-    described = None if root is not None else _parse_metadata(text, sources)
+    described = None if root is not None else _parse_metadata(path, text, sources)
     if described is None:
         digits = text.get("step", "")
         number = int(digits) if re.fullmatch(r"[0-9]{1,18}", digits) else 0
@@ -180,10 +181,7 @@ def _read_file(file: Path) -> tuple[list[_ImportedTensor], dict[str, str]]:
 
 def read_index(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return an index of Hugging Face's libraries, and the file beside it of each tensor."""
-    try:
-        index = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    index = parse_json(path.read_bytes(), str(path))
     where = index.get("weight_map") if type(index) is dict else None
     if type(where) is not dict or not all(type(name) is str for name in where.values()):
         raise ValueError(f"{path} has no weight_map of names and files, expected an index of parts")
@@ -201,7 +199,9 @@ def _text_metadata(metadata: Any) -> dict[str, str]:
 
 
 def _parse_metadata(
-    text: Mapping[str, str], sources: Sequence[_ImportedTensor]
+    path: str | os.PathLike[str],
+    text: Mapping[str, str],
+    sources: Sequence[_ImportedTensor],
 ) -> tuple[int, dict[str, Any]] | None:
     """Return the step and the trees in metadata of `export`; None for files of other tools."""
     if "windeck" not in text:
@@ -219,7 +219,7 @@ def _parse_metadata(
                     raise ValueError(f"{place} is the tensor {name}, which is missing")
         check_numbers({"step": found["step"]})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"the metadata under windeck cannot be read: {error}") from error
+        raise ValueError(f"{path}: the metadata under windeck cannot be read: {error}") from error
     return found["step"], roots
 
 

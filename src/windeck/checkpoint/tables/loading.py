@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.checkpoint.format.table_entries import TableEntry
+from windeck.checkpoint.read.names import piece_hint
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, convert_values
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.writing import (
@@ -58,7 +59,7 @@ class TableTargets:
     TypeError
         For a value that is not a table, or another dtype without `cast`.
     KeyError
-        For names that only one side has.
+        For names that only one side has, or none in common.
     ValueError
         For another dim, other slots or another optimizer, or a table that has ids.
     """
@@ -72,14 +73,21 @@ class TableTargets:
         options: TableLoadOptions = TableLoadOptions(),
     ) -> None:
         if embeddings is None:
-            embeddings, strict = {}, False
+            embeddings, saved, strict = {}, {}, False
         check_tables(embeddings)
         lost, more = sorted(embeddings.keys() - saved.keys()), sorted(saved.keys() - embeddings)
+        hint = piece_hint("embeddings", lost, more)
+        common = len(lost) < len(embeddings) or not embeddings
         if strict and (lost or more):
+            hint = hint or ("; strict=False loads the others" if common else "")
             raise KeyError(
                 f"the tables are not those of {where}: only in the target {lost}; only in the "
-                f"checkpoint {more}; strict=False loads the others"
+                f"checkpoint {more}{hint}"
             )
+        if not common:
+            raise KeyError(f"embeddings={lost} was not saved in {where}: it has {more}{hint}")
+        self.missing = [f"embeddings/{name}" for name in lost]
+        self.unexpected = [f"embeddings/{name}" for name in more]
         self._options = options
         self._cores = [
             (name, _check_target(name, table, saved[name], options))
