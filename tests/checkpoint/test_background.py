@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import re
 import subprocess
@@ -347,22 +348,11 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
 def test_nothing_is_committed_if_the_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     store = memory()
     weights = torch.ones(1000)
-    real = threading.Event.wait
-
-    def interrupted(self: threading.Event, timeout: float | None = None) -> bool:
-        if threading.current_thread() is threading.main_thread() and store.reached.is_set():
-            raise KeyboardInterrupt
-        return real(self, timeout)
 
     def wait(self: LentTensors) -> None:
-        real(store.reached, 60)
-        monkeypatch.setattr(threading.Event, "wait", interrupted)
-        try:
-            original(self)
-        finally:
-            monkeypatch.setattr(threading.Event, "wait", real)
+        store.reached.wait(60)
+        raise KeyboardInterrupt
 
-    original = LentTensors.wait
     monkeypatch.setattr(LentTensors, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(store, step=1, model={"w": weights}, background=True, background_bytes=0)
@@ -378,14 +368,14 @@ def test_a_call_that_is_interrupted_as_its_thread_starts(
     limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The save is waited for; it commits only what was copied before."""
-    store, weights, start = memory(), torch.ones(1000), threading.Thread.start
+    store, weights, start = memory(), torch.ones(1000), _thread.start_new_thread
 
-    def interrupted(self: threading.Thread) -> None:
-        start(self)
-        if self.name == "windeck-save":
-            raise KeyboardInterrupt
+    def interrupted(call: Callable[[], None], arguments: tuple[()]) -> None:
+        start(call, arguments)
+        assert store.reached.wait(60)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(_thread, "start_new_thread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(
             store, step=1, model={"w": weights}, background=True, background_bytes=limit
@@ -405,20 +395,19 @@ def test_a_call_that_is_interrupted_as_its_thread_starts(
 def test_a_call_that_is_interrupted_before_its_thread_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store, training, start = open_store("memory://"), Training(), threading.Thread.start
+    store, training = open_store("memory://"), Training()
     training.step()
-    threads = list[threading.Thread]()
+    calls = list[Callable[[], None]]()
 
-    def interrupted(self: threading.Thread) -> None:
-        threads.append(self)
+    def interrupted(call: Callable[[], None], arguments: tuple[()]) -> None:
+        calls.append(call)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(_thread, "start_new_thread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(store, step=1, **training.state, background=True)
     monkeypatch.undo()
-    start(threads[0])  # although it was interrupted: it finds nothing to do
-    threads[0].join()
+    calls[0]()  # a thread that was started nevertheless finds nothing to do
     checkpoint.wait(1)
     assert checkpoint.log(store) == []
     assert checkpoint.save(store, step=2, **training.state, background=True).wait() == 1

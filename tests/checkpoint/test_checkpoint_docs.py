@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ PAGE = Page("docs/checkpoint.md")
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    assert len(PAGE.blocks) == 5
+    assert len(PAGE.blocks) == 6
     names = PAGE.run(only=slice(1))
     assert names["found"].step == 20
     assert names["loader"].state_dict()["position"] == 80
@@ -38,8 +39,20 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert kept == [(50, ()), (30, ("release",))]
     PAGE.run(names, only=slice(3, 4))
     assert [commit.step for commit in checkpoint.log(url)] == [80, 70, 60, 50, 30]
-    assert names["saving"].wait() == 8
+    optimizer = names["optimizer"]
+    step = optimizer.step
+
+    def preempted() -> None:
+        step()
+        signal.raise_signal(signal.SIGTERM)
+
+    optimizer.step = preempted
     PAGE.run(names, only=slice(4, 5))
+    optimizer.step = step
+    assert [commit.step for commit in checkpoint.log(url)] == [90, 80, 70, 60, 50, 30]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert names["saving"].wait() == 8
+    PAGE.run(names, only=slice(5, 6))
     assert names["report"].values > 0
 
 

@@ -265,7 +265,7 @@ class TestReadAhead:
         released, load = threading.Event(), filesystem.load
 
         def load_late(*arguments: Any) -> Any:
-            if threading.current_thread().name.startswith("windeck-ahead"):
+            if threading.get_ident() != threading.main_thread().ident:
                 assert released.wait(60)
             return load(*arguments)
 
@@ -428,4 +428,4 @@ def wait_for_read_ahead(documents: wd.Documents) -> None:
     ahead = documents._ahead
     assert isinstance(ahead, read_ahead.ReadAhead)
     if ahead._task is not None:
-        ahead._task.result(30)
+        assert ahead._task.wait(30)

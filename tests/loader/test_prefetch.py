@@ -10,12 +10,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
+from windeck._util import threads
+from windeck._util.threads import Task
 from windeck.loader import prefetch
 from windeck.loader.loader import Loader
 from windeck.loader.prefetch import Prefetcher
@@ -24,8 +27,15 @@ from windeck.loader.prefetch import Prefetcher
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
-def background() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "windeck-prefetch"]
+def background() -> list[Task[Any]]:
+    """Return the calls in threads of prefetchers; those of pools have a queue."""
+    running = tuple(threads._running.items())
+    return [task for task, queue in running if queue is None and not task.done()]
+
+
+def maker() -> str:
+    is_main = threading.get_ident() == threading.main_thread().ident
+    return "consumer" if is_main else "thread"
 
 
 @pytest.fixture(autouse=True)
@@ -92,19 +102,18 @@ def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
     turn = threading.Semaphore(0)
     work = Prefetcher(items(), 1)
     assert work.get() == 0
-    thread = background()[0]
+    (thread,) = background()
     holder.append(work)
     del work
     turn.release()
-    thread.join(30)
-    assert not thread.is_alive()
+    assert thread.wait(30)
 
 
 def slow(clock: list[float], seconds: float, makers: list[str]) -> Iterator[int]:
     """Yield numbers that take some seconds if the consumer makes them, and record who does."""
     for number in range(1000):
-        makers.append(threading.current_thread().name)
-        if threading.current_thread() is threading.main_thread():
+        makers.append(maker())
+        if maker() == "consumer":
             clock[0] += seconds
         yield number
 
@@ -128,7 +137,7 @@ def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float
 
     def items() -> Iterator[int]:
         for number in range(20):
-            makers.append(threading.current_thread().name)
+            makers.append(maker())
             yield number
 
     work = Prefetcher(items(), 2, away=0.0)
@@ -139,7 +148,7 @@ def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float
     # Items 5 and 6 are followed by work: from 8 on they are made ahead. Item 15 is followed by
     # none: what was ahead is used up.
     away = set(range(8, 18))
-    assert [number for number in range(20) if makers[number] == "windeck-prefetch"] == sorted(away)
+    assert [number for number in range(20) if makers[number] == "thread"] == sorted(away)
     work.close()
 
 
@@ -162,7 +171,7 @@ def test_a_short_step_needs_items_that_take_as_long(
         work.get()
         clock[0] += away
         wait_until_ready(work)
-    found = [number for number, name in enumerate(makers[:10]) if name == "windeck-prefetch"]
+    found = [number for number, name in enumerate(makers[:10]) if name == "thread"]
     assert found == ([] if first is None else list(range(first + 1, 10)))
     work.close()
     # The next loop begins with what was found.
@@ -172,7 +181,7 @@ def test_a_short_step_needs_items_that_take_as_long(
         work.get()
         clock[0] += away
         wait_until_ready(work)
-    found = [number for number, name in enumerate(makers[:5]) if name == "windeck-prefetch"]
+    found = [number for number, name in enumerate(makers[:5]) if name == "thread"]
     assert found == ([] if first is None else [1, 2, 3, 4])
     work.close()
 
@@ -196,7 +205,7 @@ def test_a_thread_that_saves_nothing_is_not_used_for_short_steps(
         wait_until_ready(work)
     work.close()
     # The consumer makes two items between those of the thread.
-    assert [name == "windeck-prefetch" for name in makers[:12]] == [
+    assert [name == "thread" for name in makers[:12]] == [
         False, False, False, True, False, False, True, False, False, True, False, False
     ]  # fmt: skip
 
@@ -301,6 +310,7 @@ PROGRAM = """
 import os, signal, sys, threading, time
 from models.oracle import Numbers
 from windeck import Loader
+from windeck._util import threads
 
 source = Numbers(10_000)
 def watch(indices):
@@ -349,7 +359,7 @@ ENDINGS = {
         "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "try:\n    for b in loader: time.sleep(0.05)\n"
         "except KeyboardInterrupt:\n"
-        "    assert [t.name for t in threading.enumerate()] == ['MainThread'], 'a thread is left'\n"
+        "    assert all(t.done() for t in tuple(threads._running)), 'a thread is left'\n"
         "    print(loader.position); sys.exit(0)",
         0,
         "",

@@ -328,16 +328,6 @@ def test_a_copy_has_a_position_and_ranks_of_its_own(monkeypatch: pytest.MonkeyPa
     assert dataset.position == 5
 
 
-def test_a_process_that_was_killed_with_the_position_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dataset = IterDataset(Stream(Numbers(SIZE), order=Turn), batch_size=BATCH, position=5)
-    monkeypatch.setattr(shared_position, "TIMEOUT", 0.01)
-    dataset._shared._take()
-    with pytest.raises(RuntimeError, match=r"^the position of the dataset is lost, because a pr"):
-        dataset.position  # noqa: B018
-
-
 def test_workers_that_cannot_tell_their_loop_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker 1 begins after a process of another thread took the number between the two."""
     dataset = IterDataset(Mixture({"a": (Numbers(5), 1)}), batch_size=2)
@@ -358,5 +348,4 @@ def test_workers_that_cannot_tell_their_loop_raise(monkeypatch: pytest.MonkeyPat
     assert dataset.position == 14
     for number in range(100):  # Loops of which one worker never begins do not add up.
         begin(0, 10, seed=number)
-        with dataset._shared._record() as record:
-            assert len(record.partial) <= shared_position.MOST_LOOPS
+        assert len(dataset._shared._record().partial) <= shared_position.MOST_LOOPS

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "windeck/base/cumulative.hpp"
 
@@ -91,7 +92,7 @@ Places find(const Cumulative& self, py::handle positions) {
     const auto total = static_cast<std::uint64_t>(self.total());
     bool good = false;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         good = total != 0 ? all_in_range(wanted.values, total) : wanted.values.empty();
         if (good) self.find(wanted.values, parts_out.data(), within_out.data());
     }

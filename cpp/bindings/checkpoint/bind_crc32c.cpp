@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "base/buffers.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "windeck/checkpoint/crc32c.hpp"
 
@@ -80,7 +81,7 @@ std::uint32_t sum(const py::object& buffer, const py::object& crc) {
     const auto before = static_cast<std::uint32_t>(integer(crc, "crc", 0, 0xffffffff));
     const Buffer held(buffer);
     if (held.bytes().size() < worth_unlocking) return crc32c(held.bytes(), before);
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     return crc32c(held.bytes(), before);
 }
 

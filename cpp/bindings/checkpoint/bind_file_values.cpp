@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/buffers.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "windeck/checkpoint/file_values.hpp"
 
@@ -80,7 +81,7 @@ std::vector<std::optional<std::uint32_t>> read(const IntegerLike& file, const py
         values.push_back(value);
     }
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         read_values(handle, values, last.bytes(), streamed, workers);
     }
     std::vector<std::optional<std::uint32_t>> sums;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "gather/fields.hpp"
 
 namespace windeck {
@@ -234,7 +235,7 @@ void bind_fields(py::module_& m) {
         .def(
             "count_missing",
             [](const PyColumn& self) {
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 return count_missing(self.column);
             },
             "Return the number of rows that are null, or NaN where NaN is missing. O(rows) time, "

@@ -5,6 +5,7 @@
 
 #include "base/arrays.hpp"
 #include "base/batch.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "gather/fields.hpp"
 #include "windeck/gather/gather.hpp"
@@ -146,7 +147,7 @@ class PyGather {
         std::int64_t* const series = has_series_ ? int64_span(arrays[next++]).data() : nullptr;
         std::int64_t* const starts = has_start_ ? int64_span(arrays[next]).data() : nullptr;
         {
-            const py::gil_scoped_release unlocked;
+            const GilRelease unlocked;
             gather_->run(wanted.values, outs, series, starts, workers);
         }
         return batch_dict(parts_, std::move(arrays));

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 
 namespace windeck {
@@ -29,7 +30,7 @@ void bind_memcpy_rows(py::module_& m) {
             const auto* const from = static_cast<const std::byte*>(matrix.data());
             auto* to = static_cast<std::byte*>(const_cast<void*>(out.data()));
             const auto bytes = static_cast<std::size_t>(count * width);
-            const py::gil_scoped_release unlocked;
+            const GilRelease unlocked;
             for (const std::int64_t start : places.values) {
                 std::memcpy(to, from + start * width, bytes);
                 to += bytes;

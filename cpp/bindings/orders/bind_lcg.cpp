@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "orders/checks.hpp"
 #include "windeck/orders/lcg.hpp"
@@ -46,7 +47,7 @@ IndexArray draw(SharedLcg& lcg, const IntegerLike& count, const py::object& out)
     IndexArray result = int64_out(out, integer(count.value, "count", 0), "out");
     const std::span<std::int64_t> into = int64_span(result);
     // The lock is taken without the GIL, so that neither waits for the other.
-    const py::gil_scoped_release release;
+    const GilRelease release;
     lcg.draw(into);
     return result;
 }
@@ -55,7 +56,7 @@ IndexArray draw(SharedLcg& lcg, const IntegerLike& count, const py::object& out)
 void jump(SharedLcg& lcg, const IntegerLike& steps) {
     const py::object number = index_value(steps.value, "steps");
     const std::uint64_t ahead = PyLong_AsUnsignedLongLongMask(number.ptr());
-    const py::gil_scoped_release release;
+    const GilRelease release;
     lcg.jump(ahead);
 }
 

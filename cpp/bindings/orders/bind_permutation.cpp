@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "orders/checks.hpp"
 #include "windeck/base/hash.hpp"
@@ -26,7 +27,7 @@ IndexArray in_bulk(const Permutation& order, Bulk bulk, py::handle values, py::h
     bool good = false;
     {
         // Everything is a C++ value by now: let other Python threads run.
-        const py::gil_scoped_release release;
+        const GilRelease release;
         good = all_in_range(indices.values, order.size());
         if (good) (order.*bulk)(indices.values, into);
     }
@@ -37,7 +38,7 @@ IndexArray in_bulk(const Permutation& order, Bulk bulk, py::handle values, py::h
 IndexArray slice(const Permutation& order, const Range& range, py::handle out) {
     IndexArray result = int64_out(out, range.length(), "out");
     const std::span<std::int64_t> into = int64_span(result);
-    const py::gil_scoped_release release;
+    const GilRelease release;
     order.slice(range.start, into);
     return result;
 }
@@ -203,7 +204,7 @@ IndexArray permute_keyed(py::handle sizes, py::handle keys, py::handle epochs, p
     const std::span<std::int64_t> into = int64_span(result);
     bool good = true;
     {
-        const py::gil_scoped_release release;
+        const GilRelease release;
         std::vector<std::uint64_t> seeds(n);
         for (std::size_t j = 0; j < n; ++j) {
             seeds[j] = absorb(first, static_cast<std::uint64_t>(names.values[j]));

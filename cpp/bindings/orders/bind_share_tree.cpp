@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "windeck/orders/share_tree.hpp"
 
@@ -66,7 +67,7 @@ Places locate(const ShareTree& self, py::handle positions) {
     const auto parts_out = int64_span(parts);
     const auto numbers_out = int64_span(numbers);
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         self.locate(wanted.values, parts_out.data(), numbers_out.data());
     }
     return py::make_tuple(std::move(parts), std::move(numbers));
@@ -80,7 +81,7 @@ IndexArray position_of(const ShareTree& self, py::handle part, py::handle number
     IndexArray result =
         int64_out(py::none(), static_cast<py::ssize_t>(wanted.values.size()), "positions");
     const auto out = int64_span(result);
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     self.position_of(of, wanted.values, limit, out.data());
     return result;
 }

@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
 
@@ -12,7 +13,7 @@ PyFit make_fit(const PyRun& run, py::handle capacity, py::handle overlap) {
     const std::int64_t shared = integer(overlap, "overlap", 0, 1);
     const std::int64_t room = integer(capacity, "capacity", shared + 1);
     const DocumentRun& documents = *run.run;
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     std::vector<std::int64_t> lengths;
     lengths.reserve(static_cast<std::size_t>(documents.documents()));
     for (std::int64_t place = 0; place < documents.documents(); ++place)
@@ -54,7 +55,7 @@ py::tuple fit_pieces(const py::sequence& given_fits, py::handle fit_of, py::hand
     }
     Pieces pieces;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         pieces = pieces_of(fits, numbers.values, wanted.values);
     }
     return piece_arrays(pieces);
@@ -66,7 +67,7 @@ py::array sequences_with(const PyFit& self, py::handle start, py::handle stop) {
     const std::int64_t to = integer(stop, "stop", 0);
     std::vector<std::int64_t> found;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         const Bins& bins = self.bins;
         for (std::size_t b = 0; b + 1 < bins.offsets.size(); ++b) {
             for (auto p = static_cast<std::size_t>(bins.offsets[b]);
@@ -95,7 +96,7 @@ void bind_best_fit(py::module_& m) {
         .def_property_readonly(
             "tokens",
             [](const PyFit& self) {
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 return std::accumulate(self.bins.lengths.begin(), self.bins.lengths.end(),
                                        std::int64_t{0});
             },

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/batch.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
 
@@ -117,7 +118,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     batch.targets_mask = filler ? &mask_there : nullptr;
     const PieceSpans pieces{offsets.values, numbers.values, firsts.values, counts.values};
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         check_pieces(runs, pieces, batch);
     }
     std::vector<py::array> arrays =
@@ -131,7 +132,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     batch.position_ids = static_cast<std::byte*>(arrays[1].mutable_data());
     if (filler) batch.targets_mask = static_cast<std::uint8_t*>(arrays[2].mutable_data());
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         pack(runs, pieces, batch, workers);
     }
     return batch_dict(parts, std::move(arrays));
@@ -161,7 +162,7 @@ py::list cu_seqlens(py::handle position_ids, py::handle batches) {
     std::vector<std::vector<std::int32_t>> bounds(static_cast<std::size_t>(count));
     std::size_t total = 0;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         for (std::int64_t b = 0; b < count; ++b) {
             auto& found = bounds[static_cast<std::size_t>(b)];
             found = sequence_bounds(data + b * each * size_of(*dtype), each, *dtype);

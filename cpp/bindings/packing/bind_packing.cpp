@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/gil.hpp"
 #include "base/numbers.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
@@ -63,11 +64,13 @@ PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, p
     if (py::isinstance<PyBlock>(documents)) {
         if (!seed.is_none()) throw py::value_error("seed is given, expected none for a block");
         auto& held = documents.cast<PyBlock&>();
-        const py::gil_scoped_release unlocked;
-        const std::lock_guard lock(held.mutex);
-        held.complete = true;
-        auto run = std::make_unique<DocumentRun>(held.block, frame);
-        const py::gil_scoped_acquire locked;
+        std::unique_ptr<const DocumentRun> run;
+        {
+            const GilRelease unlocked;
+            const std::lock_guard lock(held.mutex);
+            held.complete = true;
+            run = std::make_unique<DocumentRun>(held.block, frame);
+        }
         return {documents, std::move(run)};
     }
     const auto& shard =
@@ -81,7 +84,7 @@ PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, p
     }
     std::unique_ptr<const DocumentRun> run;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         run = std::make_unique<DocumentRun>(shard, order, frame, workers);
     }
     return {documents, std::move(run)};
@@ -93,7 +96,7 @@ py::tuple run_spans(const PyRun& self, py::handle start, py::handle length) {
     std::int64_t left = integer(length, "length", 0, run.total() - from);
     std::vector<std::int64_t> documents, starts, stops;
     if (left > 0) {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         std::int64_t place = run.find(from);
         for (std::int64_t within = from - run.before(place); left > 0; ++place, within = 0) {
             const std::int64_t framed = run.before(place + 1) - run.before(place);
@@ -126,7 +129,7 @@ void read_block(PyBlock& self, const py::object& shard, py::handle documents, py
     }
     const DocumentBlock::Take take = taken_as(how);
     if (take == DocumentBlock::Take::addresses) self.kept.append(shard);
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     const std::lock_guard lock(self.mutex);
     if (self.complete) {
         throw std::invalid_argument(
@@ -155,7 +158,7 @@ void bind_runs(py::module_& m) {
             [](PyBlock& self) {
                 DocumentBlock without(0);
                 {
-                    const py::gil_scoped_release unlocked;
+                    const GilRelease unlocked;
                     const std::lock_guard lock(self.mutex);
                     without = self.block.without_tokens();
                 }
@@ -210,7 +213,7 @@ void bind_packing(py::module_& m) {
                 out_array(sums, py::dtype::of<std::int64_t>(), std::span(&shape, 1), "sums");
             const int workers = static_cast<int>(integer(threads, "threads", 1, 1024));
             const auto values = int64_span(into);
-            const py::gil_scoped_release unlocked;
+            const GilRelease unlocked;
             add_block_sums(from, order, start, block, framing, values, workers);
         },
         py::arg("shard"), py::kw_only(), py::arg("size"), py::arg("seed"), py::arg("first"),

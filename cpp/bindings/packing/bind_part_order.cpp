@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/gil.hpp"
 #include "base/numbers.hpp"
 #include "bindings.hpp"
 #include "packing/objects.hpp"
@@ -50,7 +51,7 @@ std::unique_ptr<PartOrder> make_order(py::handle sizes, py::handle seed, py::han
     const std::uint64_t seed_word = uint64(seed, "seed");
     const std::uint64_t epoch_word = uint64(epoch, "epoch");
     const std::int64_t step = integer(every, "every", 1);
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     auto held =
         std::make_shared<std::vector<std::int64_t>>(given.values.begin(), given.values.end());
     return std::make_unique<PartOrder>(std::move(held), seed_word, epoch_word, step);
@@ -72,7 +73,7 @@ py::tuple order_pieces(const PartOrder& self, py::handle indices, py::handle str
     Pieces pieces;
     std::vector<std::int64_t> parts;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         pieces = self.pieces(wanted.values, step, row, count, parts);
     }
     return py::make_tuple(int64_array(parts)) + piece_arrays(pieces);
@@ -92,7 +93,7 @@ void bind_part_order(py::module_& m) {
             [](const PartOrder& self, py::handle seed, py::handle epoch) {
                 const std::uint64_t seed_word = uint64(seed, "seed");
                 const std::uint64_t epoch_word = uint64(epoch, "epoch");
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 return std::make_unique<PartOrder>(self.sizes(), seed_word, epoch_word,
                                                    self.every());
             },

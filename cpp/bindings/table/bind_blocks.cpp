@@ -11,6 +11,7 @@
 
 #include "base/batch.hpp"
 #include "base/buffers.hpp"
+#include "base/gil.hpp"
 #include "base/numbers.hpp"
 #include "table/docstrings.hpp"
 #include "table/objects.hpp"
@@ -52,7 +53,7 @@ BlockList write_pooled(std::vector<EntryBlock>& blocks, const Write& write) {
     const std::size_t bytes = bytes_of(blocks);
     const PooledMemory memory = pooled_memory(bytes);
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         write(memory.data);
     }
     const py::array_t<std::uint8_t> whole(static_cast<py::ssize_t>(bytes),
@@ -92,7 +93,7 @@ BlockList snapshot_blocks(const PySnapshot& self, const IntegerLike& first_bucke
     TableSnapshot::Selection selection;
     std::vector<EntryBlock> blocks;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         selection = snapshot->select(first, end, clock);
         blocks = plan_blocks(selection, given.rules);
     }
@@ -150,7 +151,7 @@ BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle fre
         kinds.data(),         static_cast<const std::byte*>(row_values.data())};
     std::vector<EntryBlock> blocks;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         blocks = plan_blocks(ids.values, kinds, given.rules);
     }
     return write_pooled(
@@ -203,7 +204,7 @@ std::optional<std::size_t> insert_blocks_into(Table& table, const py::sequence& 
     rules.dim = static_cast<std::uint32_t>(table.options().dim);
     rules.slots = static_cast<std::uint32_t>(table.options().slots);
     rules.dtype = table.options().dtype;
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     return insert_blocks(table, blocks, rules, after, first, end, workers);
 }
 

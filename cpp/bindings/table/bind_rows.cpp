@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/gil.hpp"
 #include "table/docstrings.hpp"
 #include "table/objects.hpp"
 
@@ -17,7 +18,7 @@ Bools find(const Table& table, py::handle ids) {
     IdMetadata facts{};
     facts.admitted = reinterpret_cast<std::uint8_t*>(result.mutable_data());
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         table.facts(wanted.values, facts);
     }
     return result;
@@ -33,7 +34,7 @@ py::dict facts_of(const Table& table, py::handle ids) {
     const IdMetadata facts{versions.mutable_data(), frequencies.mutable_data(), seen.mutable_data(),
                            reinterpret_cast<std::uint8_t*>(admitted.mutable_data())};
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         table.facts(wanted.values, facts);
     }
     py::dict out;
@@ -51,7 +52,7 @@ py::array row_values(const Table& table, py::handle ids, py::handle threads) {
         fresh(numpy_dtype(table.options().dtype), rows_shape(wanted.values.size(), table.width()));
     auto* const into = static_cast<std::byte*>(result.mutable_data());
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         table.read(wanted.values, into, workers);
     }
     return result;
@@ -89,7 +90,7 @@ void insert(Table& table, py::handle keys, py::handle versions, py::handle frequ
     whole.admitted = with_row;
     whole.values = {static_cast<const std::byte*>(given_rows.data()),
                     static_cast<std::size_t>(given_rows.nbytes())};
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     table.insert({&whole, 1});
 }
 

@@ -1,5 +1,6 @@
 #include <pybind11/typing.h>
 
+#include "base/gil.hpp"
 #include "base/numbers.hpp"
 #include "table/docstrings.hpp"
 #include "table/objects.hpp"
@@ -18,7 +19,7 @@ Ids counts(const PySnapshot& self, const IntegerLike& since) {
     const auto snapshot = self.get();
     std::array<std::int64_t, bucket_count> found{};
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         found = snapshot->counts(clock);
     }
     return int64_array(found);
@@ -33,7 +34,7 @@ py::dict read(const PySnapshot& self, const IntegerLike& first_bucket,
     const auto snapshot = self.get();
     TableSnapshot::Selection selection;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         selection = snapshot->select(first, end, clock);
     }
     const std::size_t size = selection.entries.size();
@@ -50,7 +51,7 @@ py::dict read(const PySnapshot& self, const IntegerLike& first_bucket,
     std::int64_t* const ids = keys.mutable_data();
     auto* const rows = static_cast<std::byte*>(values.mutable_data());
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         snapshot->read(selection.entries, ids, facts, rows);
     }
     py::dict out;
@@ -68,7 +69,7 @@ py::typing::Tuple<Ids, Ids> dead(const PySnapshot& self, const IntegerLike& sinc
     const auto snapshot = self.get();
     std::vector<std::pair<std::int64_t, std::int64_t>> found;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         found = snapshot->dead(clock);
     }
     auto keys = fresh_int64(found.size());
@@ -116,7 +117,7 @@ void bind_table_snapshot(py::module_& m) {
         .def("read", &read, py::arg("first_bucket"), py::arg("end_bucket"), py::arg("since") = -1,
              docs::read)
         .def("dead", &dead, py::arg("since") = -1, docs::dead)
-        .def("close", &PySnapshot::close, py::call_guard<py::gil_scoped_release>(),
+        .def("close", &PySnapshot::close, py::call_guard<GilRelease>(),
              "Release the memory; a second call does nothing.")
         .def("__enter__",
              [](py::object self) {
@@ -126,7 +127,7 @@ void bind_table_snapshot(py::module_& m) {
         .def(
             "__exit__",
             [](PySnapshot& self, const py::object&, const py::object&, const py::object&) {
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 self.close();
             },
             py::arg("kind"), py::arg("error"), py::arg("trace"));
@@ -136,7 +137,7 @@ void bind_table_snapshot(py::module_& m) {
             [](Table& table) {
                 std::shared_ptr<const TableSnapshot> taken;
                 {
-                    const py::gil_scoped_release unlocked;
+                    const GilRelease unlocked;
                     taken = table.snapshot();
                 }
                 return std::make_unique<PySnapshot>(std::move(taken));

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/batch.hpp"
+#include "base/gil.hpp"
 #include "base/numbers.hpp"
 #include "bindings.hpp"
 #include "table/docstrings.hpp"
@@ -89,7 +90,7 @@ py::array lookup(Table& table, py::handle ids, const py::object& out, bool inser
     require_disjoint({extent(result, "out")}, {extent(wanted.owner, "ids")});
     auto* const into = static_cast<std::byte*>(result.mutable_data());
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         if (insert) {
             table.lookup_insert(wanted.values, into, workers);
         } else {
@@ -114,7 +115,7 @@ std::int64_t apply(Table& table, py::handle ids, py::handle gradients, const std
     update.weight_decay = real(weight_decay, "weight_decay", 0, infinity);
     const int workers = thread_count(threads);
     const auto* const data = static_cast<const float*>(rows.data());
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     return table.apply(given.values, data, update, workers);
 }
 
@@ -131,7 +132,7 @@ Ids evict(Table& table, py::handle seen_before, py::handle l2_below, py::handle 
     }
     std::vector<std::int64_t> gone;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         gone = table.evict(which);
     }
     return int64_array(gone);
@@ -139,12 +140,12 @@ Ids evict(Table& table, py::handle seen_before, py::handle l2_below, py::handle 
 
 std::int64_t remove(Table& table, py::handle ids) {
     const Indices given = index_array(ids, "ids");
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     return table.remove(given.values);
 }
 
 std::string repr(const Table& table) {
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     const TableOptions& options = table.options();
     return "EmbeddingCore(" + std::to_string(options.dim) +
            ", slots=" + std::to_string(options.slots) + ", buckets=[" +
@@ -157,7 +158,7 @@ Ids buckets(py::handle ids) {
     const Indices given = index_array(ids, "ids");
     auto result = fresh_int64(given.values.size());
     std::int64_t* const out = result.mutable_data();
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     for (std::size_t i = 0; i < given.values.size(); ++i)
         out[i] = bucket_of(given.values[i]);
     return result;
@@ -166,7 +167,7 @@ Ids buckets(py::handle ids) {
 /// A call without arguments. The GIL is released while it waits for the lock of the table.
 template <auto Method>
 std::int64_t number(const Table& table) {
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     return (table.*Method)();
 }
 
@@ -216,7 +217,7 @@ void bind_table(py::module_& m) {
             "reserve",
             [](Table& self, const IntegerLike& ids) {
                 const std::int64_t count = integer(ids.value, "ids", 0, clock_limit);
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 self.reserve(count);
             },
             py::arg("ids"), "Reserve space in the index for this many ids in all.")
@@ -224,7 +225,7 @@ void bind_table(py::module_& m) {
             "set_clock",
             [](Table& self, const IntegerLike& clock) {
                 const std::int64_t to = integer(clock.value, "clock", 0, clock_limit);
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 self.set_clock(to);
             },
             py::arg("clock"), "Set the clock, 0 to 2**62, for a restore.")
@@ -232,7 +233,7 @@ void bind_table(py::module_& m) {
             "advance",
             [](Table& self, const IntegerLike& steps) {
                 const std::int64_t by = integer(steps.value, "steps", 0, clock_limit);
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 self.advance(by);
             },
             py::arg("steps"),
@@ -241,11 +242,11 @@ void bind_table(py::module_& m) {
             "forget_dead",
             [](Table& self, const IntegerLike& clock) {
                 const std::int64_t until = integer(clock.value, "clock");
-                const py::gil_scoped_release unlocked;
+                const GilRelease unlocked;
                 self.forget_dead(until);
             },
             py::arg("clock"), "Forget the dead ids whose clock is at most this.")
-        .def("clear", &Table::clear, py::call_guard<py::gil_scoped_release>(),
+        .def("clear", &Table::clear, py::call_guard<GilRelease>(),
              "Reset the table to its initial state: no ids, no dead ids, clock 0.")
         .def_property_readonly("clock", &number<&Table::clock>, "The number of updates so far.")
         .def_property_readonly("history", &number<&Table::history>,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "windeck/tokens/arrow.hpp"
 #include "windeck/tokens/tokens.hpp"
@@ -156,7 +157,7 @@ Examples
 /// A reference to a Python object that C++ may give up in any thread.
 std::shared_ptr<const void> kept_alive(py::object object) {
     return {object.release().ptr(), [](PyObject* held) {
-                const py::gil_scoped_acquire gil;
+                const GilAcquire gil;
                 Py_DECREF(held);
             }};
 }
@@ -204,7 +205,7 @@ std::shared_ptr<TokenShard> from_arrays(py::handle values, py::handle offsets, p
                           .offset_bytes = 8,
                           .rows = static_cast<std::int64_t>(bounds.values.size()) - 1};
     TokenMemory memory{.owner = kept_alive(py::make_tuple(tokens, bounds.owner))};
-    const py::gil_scoped_release unlocked;  // every offset is looked at
+    const GilRelease unlocked;  // every offset is looked at
     return std::make_shared<TokenShard>(dtype, std::vector{chunk}, std::move(filter),
                                         std::move(memory), name);
 }
@@ -223,7 +224,7 @@ std::shared_ptr<TokenShard> from_spans(py::handle data, py::handle starts, py::h
     TokenFilter filter = token_filter(strip, min_length);
     const auto descriptor = static_cast<int>(integer(file, "file", -1, INT32_MAX));
     auto owner = kept_alive(memory.owner);
-    const py::gil_scoped_release unlocked;  // every document is looked at
+    const GilRelease unlocked;  // every document is looked at
     auto pieces =
         token_spans(std::as_bytes(memory.values), begins.values, sizes.values, *kind, name);
     const auto kept = std::make_shared<std::pair<std::shared_ptr<const void>, Descriptor>>(
@@ -285,7 +286,7 @@ std::shared_ptr<TokenShard> from_stream(const py::object& stream, py::handle str
     const auto file = mapped_file(region);
     auto kept = kept_alive(std::move(owner));
     auto moved = stream_of(stream);
-    const py::gil_scoped_release unlocked;  // as many calls as there are arrays
+    const GilRelease unlocked;  // as many calls as there are arrays
     return std::make_shared<TokenShard>(
         shard_of_stream(std::move(moved), std::move(filter), file, std::move(kept), name));
 }
@@ -293,7 +294,7 @@ std::shared_ptr<TokenShard> from_stream(const py::object& stream, py::handle str
 py::array lengths(const TokenShard& shard, py::handle out) {
     py::array result = int64_out(out, static_cast<py::ssize_t>(shard.documents()), "out");
     const auto into = int64_span(result);
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     shard.lengths(0, into);
     return result;
 }
@@ -301,7 +302,7 @@ py::array lengths(const TokenShard& shard, py::handle out) {
 Totals totals(const TokenShard& shard) {
     TokenShard::Totals found;
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         found = shard.totals();
     }
     return py::make_tuple(found.documents, found.tokens, found.kept_documents, found.kept_tokens);
@@ -312,13 +313,13 @@ py::array document(const TokenShard& shard, const IntegerLike& number) {
         index_in(number.value, static_cast<std::uint64_t>(shard.documents()), "document"));
     std::int64_t length = 0;
     {
-        const py::gil_scoped_release unlocked;  // pages may have to come in
+        const GilRelease unlocked;  // pages may have to come in
         shard.lengths(wanted, std::span(&length, 1));
     }
     py::array copy(numpy_dtype(shard.dtype()), std::max<std::int64_t>(length, 0));
     const std::span into(static_cast<std::byte*>(copy.mutable_data()),
                          static_cast<std::size_t>(copy.nbytes()));
-    const py::gil_scoped_release unlocked;
+    const GilRelease unlocked;
     shard.copy(wanted, into);
     return copy;
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/arrays.hpp"
+#include "base/gil.hpp"
 #include "bindings.hpp"
 #include "windeck/windows/windows.hpp"
 
@@ -68,7 +69,7 @@ WindowIndex make(py::handle first, py::handle count, py::handle stride, py::hand
     if (!keep.is_none()) bitmap = byte_array(keep, "keep");
     const auto series_span = numbers ? numbers->values : std::span<const std::int64_t>();
     const auto keep_span = bitmap ? std::optional(bitmap->values) : std::nullopt;
-    const py::gil_scoped_release unlocked;  // a bitmap may hold billions of bits
+    const GilRelease unlocked;  // a bitmap may hold billions of bits
     return WindowIndex(firsts.values, counts.values, step, series_span, keep_span);
 }
 
@@ -80,7 +81,7 @@ py::tuple locate(const WindowIndex& self, py::handle indices) {
     const auto series_out = int64_span(series);
     const auto rows_out = int64_span(rows);
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         self.check(wanted.values);
         self.locate(wanted.values, series_out.data(), rows_out.data());
     }
@@ -99,7 +100,7 @@ py::tuple slice(const WindowIndex& self, py::handle start, py::handle stop) {
     const auto series_out = int64_span(series);
     const auto rows_out = int64_span(rows);
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         self.slice(from, to - from, series_out.data(), rows_out.data());
     }
     return py::make_tuple(std::move(series), std::move(rows));
@@ -117,7 +118,7 @@ py::array index_of(const WindowIndex& self, py::handle series, py::handle rows) 
         int64_out(py::none(), static_cast<py::ssize_t>(starts.values.size()), "found");
     const auto out = int64_span(found);
     {
-        const py::gil_scoped_release unlocked;
+        const GilRelease unlocked;
         for (std::size_t i = 0; i < out.size(); ++i) {
             out[i] = self.index_of(numbers.values[i], starts.values[i]);
         }

@@ -14,7 +14,7 @@ from typing import TypeVar
 __all__ = ["allow_more_files", "allow_open_files", "file_limit", "open_with_room"]
 
 T = TypeVar("T")
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def file_limit() -> int:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["LRUCache"]
@@ -17,7 +18,7 @@ class _Entry:
     __slots__ = ("lock", "size", "value")
 
     def __init__(self, size: int) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler may need the value that is created
         self.size = size
         self.value: Any = None
 
@@ -55,19 +56,19 @@ class LRUCache:
         size_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
         self.limit, self._keep_after_fork = limit, keep_after_fork
-        self._total_size, self._size_of, self._size = total_size, size_of, 0
+        self._total_size, self._size_of = total_size, size_of
         #: Number of values created.
         self.misses = 0
-        self._lock, self._process = threading.Lock(), os.getpid()
+        # Reentrant: a signal handler may find it taken, so each step leaves the entries whole.
+        self._lock, self._process = threading.RLock(), os.getpid()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def _reset_after_fork(self) -> None:
         """Replace locks in a forked child: threads that held them do not exist there."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         for key, entry in list(self._entries.items()):
             if entry.value is None or not self._keep_after_fork:
                 self._entries.pop(key, None)
-        self._size = sum(entry.size for entry in self._entries.values())
         # Last: other threads of the child may check it at the same time.
         self._process = os.getpid()
 
@@ -91,24 +92,28 @@ class LRUCache:
             if entry is None:
                 entry = self._add(key, self._size_of(key))
             else:
-                self._entries.move_to_end(key)
+                with suppress(KeyError):  # a signal handler dropped it
+                    self._entries.move_to_end(key)
         if entry.value is None:
             with entry.lock:
+                made = create() if entry.value is None else None
                 if entry.value is None:
-                    entry.value = create()
+                    entry.value = made
                     self.misses += 1
         return entry.value
 
     def _add(self, key: Hashable, size: int) -> _Entry:
         """Add an entry without a value, and drop others until the limits hold."""
         entry = self._entries[key] = _Entry(size)
-        self._size += size
         while len(self._entries) > self.limit:
-            self._size -= self._entries.popitem(last=False)[1].size
-        if size and self._size > self._total_size:
-            for other, held in list(self._entries.items())[:-1]:
-                if self._size <= self._total_size:
+            self._entries.popitem(last=False)
+        if size:
+            entries = list(self._entries.items())
+            total = sum(held.size for _, held in entries)
+            for other, held in entries[:-1]:
+                if total <= self._total_size:
                     break
                 if held.size:
-                    self._size -= self._entries.pop(other).size
+                    self._entries.pop(other, None)
+                    total -= held.size
         return entry

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
+
+from windeck._util.threads import Pool, Task, holds_lock
 
 __all__ = ["parallel_map", "run_in_threads", "read_ahead"]
 
@@ -26,7 +27,7 @@ def run_in_threads(
     advance: Callable[[int], None] = lambda portions: None,
     *,
     portion: int = PORTION,
-    pool: ThreadPoolExecutor | None = None,
+    pool: Pool | None = None,
     submitted: Callable[[], None] = lambda: None,
 ) -> list[T]:
     """Return ``[work(0), work(1), ..., work(count - 1)]``, computed by several threads.
@@ -37,17 +38,17 @@ def run_in_threads(
     called when it is the turn of other calls.
     """
     workers = min(threads or min(16, 4 * (os.cpu_count() or 1)), -(-count // portion))
-    firsts, lock = iter(range(0, count, portion)), threading.Lock()
+    firsts = deque(range(0, count, portion))
     found: dict[int, list[T]] = {}
     errors: dict[int, BaseException] = {}
 
     def take() -> None:
         # Portions are started in order, and those that are started are finished. So the error of
         # the lowest number is among those caught.
-        while not errors:
-            with lock:
-                first = next(firsts, count)
-            if first == count:
+        while firsts and not errors:
+            try:
+                first = firsts.popleft()
+            except IndexError:  # another thread took the last one
                 return
             items = range(first, min(first + portion, count))
             try:
@@ -56,26 +57,31 @@ def run_in_threads(
             except BaseException as error:
                 errors[first] = error
 
-    def run(pool: ThreadPoolExecutor) -> None:
-        tasks: list[Future[None]] = []
+    def run(pool: Pool) -> None:
+        tasks: list[Task[None]] = []
         try:
             tasks += (pool.submit(take) for _ in range(workers))
             submitted()
-            wait(tasks)
+            _wait(tasks)
         except BaseException as error:  # such as KeyboardInterrupt: let the threads end
             errors[-1] = error
-            wait(tasks)
+            _wait(tasks)
 
-    if pool is not None:
-        run(pool)
-    elif workers <= 1:
+    if (workers <= 1 and pool is None) or holds_lock():
         take()
+    elif pool is not None:
+        run(pool)
     else:
-        with ThreadPoolExecutor(workers, thread_name_prefix="windeck-files") as own:
+        with Pool(workers) as own:
             run(own)
     if errors:
         raise errors[min(errors)]
     return [one for first in sorted(found) for one in found[first]]
+
+
+def _wait(tasks: Iterable[Task[None]]) -> None:
+    for task in tasks:
+        task.wait()
 
 
 #: Reading and hashing release the interpreter's lock, so two threads are nearly twice as fast.
@@ -100,40 +106,33 @@ def parallel_map(
     """
     left = iter(items)
     first = list(islice(left, 2))
-    if len(first) < 2 or threads < 2:
+    if len(first) < 2 or threads < 2 or holds_lock():
         yield from map(call, chain(first, left))
         return
-    waiting: deque[tuple[T, Future[R]]] = deque()
-    others: deque[Future[R]] = deque()  # of the waiting ones, those given to the other threads
-    pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="windeck-read")
-    try:
+    waiting: deque[Task[R]] = deque()
+    others: deque[Task[R]] = deque()  # of the waiting ones, those given to the other threads
+    with Pool(threads - 1) as pool:
         for item in chain(first, left):
             while others and others[0].done():
                 others.popleft()
             if len(others) < 2 * (threads - 1):  # one running, and the next one queued
-                others.append(pool.submit(call, item))
-                waiting.append((item, others[-1]))
+                others.append(pool.submit(partial(call, item)))
+                waiting.append(others[-1])
             else:
-                waiting.append((item, _done(call, item)))
-            while waiting and (len(waiting) > 2 * threads or waiting[0][1].done()):
-                yield waiting.popleft()[1].result()
-        for place, (item, made) in enumerate(waiting):
-            if made.cancel():  # no thread had started it
-                waiting[place] = item, _done(call, item)
+                waiting.append(_done(call, item))
+            while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
+                yield waiting.popleft().result()
+        for task in waiting:
+            task.run()  # unless a thread has started it
         while waiting:
-            yield waiting.popleft()[1].result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+            yield waiting.popleft().result()
 
 
-def _done(call: Callable[[T], R], item: T) -> Future[R]:
-    """Return a future with the result of a call, made in this thread."""
-    made: Future[R] = Future()
-    try:
-        made.set_result(call(item))
-    except Exception as error:
-        made.set_exception(error)
-    return made
+def _done(call: Callable[[T], R], item: T) -> Task[R]:
+    """Return a call that this thread has made."""
+    task = Task(partial(call, item))
+    task.run()
+    return task
 
 
 def read_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> Iterator[R]:
@@ -157,13 +156,12 @@ def read_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> I
     """
     left = iter(calls)
     first = list(islice(left, 2))
-    if len(first) < 2 or THREADS < 2:
+    if len(first) < 2 or THREADS < 2 or holds_lock():
         yield from (call() for _, call in chain(first, left))
         return
-    waiting: deque[tuple[int, Future[R]]] = deque()
+    waiting: deque[tuple[int, Task[R]]] = deque()
     held = 0
-    pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
-    try:
+    with Pool(1) as pool:
         for size, call in chain(first, left):
             while waiting and held + size > limit:
                 before, made = waiting.popleft()
@@ -173,5 +171,3 @@ def read_ahead(calls: Iterable[tuple[int, Callable[[], R]]], *, limit: int) -> I
             held += size
         while waiting:
             yield waiting.popleft()[1].result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -59,7 +59,7 @@ def report_progress(progress: Progress, what: str, total: int) -> Iterator[Calla
 
 
 def _counted(report: Callable[[int, int], None], total: int) -> Callable[[int], None]:
-    done, lock = 0, threading.Lock()
+    done, lock = 0, threading.RLock()
 
     def advance(portions: int) -> None:
         nonlocal done
@@ -147,7 +147,7 @@ def _rate_bar(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     ]
-    done, lock = 0, threading.Lock()
+    done, lock = 0, threading.RLock()
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total, rate="")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from windeck._util.threads import Task, holds_lock
 
 __all__ = ["BackgroundSave", "settle", "spare_memory", "start", "wait", "wait_quietly"]
 
@@ -45,24 +48,19 @@ class BackgroundSave:
     """
 
     def __init__(self, step: int, run: Callable[[], int], finish: Callable[[], None]) -> None:
-        self.step = step
-        self._run: Callable[[], int] | None = run
-        self._finish: Callable[[], None] | None = finish
-        self._process, self._ended = os.getpid(), threading.Event()
-        # Taken by the thread when it begins, or by a `start` that was interrupted before that.
-        self._claim = threading.Lock()
-        self._error: BaseException | None = None
-        self._generation = 0
-        # Not a daemon: even an exit that skips `_report_at_exit` waits for it.
-        self._thread = threading.Thread(target=self._work, name="windeck-save", daemon=False)
+        self.step, self._process = step, os.getpid()
+        self._task, self._finish = Task(run), [finish]
+        #: False until the thread is started, before which a signal handler may need the save.
+        self._is_started = False
 
     def __repr__(self) -> str:
-        state = "failed" if self._error else "done" if self.done() else "in progress"
+        failed = self.done() and self._task.error() is not None
+        state = "failed" if failed else "done" if self.done() else "in progress"
         return f"<BackgroundSave of step {self.step}, {state}>"
 
     def done(self) -> bool:
         """Return True if the save has ended, with a commit or with an error."""
-        return self._ended.is_set()
+        return self._task.done()
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of the save; return the generation committed, which is durable.
@@ -77,7 +75,8 @@ class BackgroundSave:
         TimeoutError
             When the save is still in progress after `timeout`; it goes on.
         RuntimeError
-            In a process forked from the one that saves.
+            In a process forked from the one that saves; or in a signal handler, if the save may
+            need what the interrupted call has taken.
         Exception
             The error of the save, as `save` raises it; again in every call.
         """
@@ -86,28 +85,29 @@ class BackgroundSave:
                 f"the background save of step {self.step} belongs to process {self._process}, of "
                 "which this process is a fork: wait for it there"
             )
-        if not self._ended.wait(timeout):
+        if not self._wait(timeout):
             raise TimeoutError(
                 f"the background save of step {self.step} is in progress after {timeout} seconds, "
                 "expected it to end"
             )
         _forget(self)
-        if self._error is not None:
-            raise self._error
-        return self._generation
+        return self._task.result()
+
+    def _wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end, or make the save if no thread has begun it; return True at the end."""
+        if not self.done() and holds_lock():
+            raise RuntimeError(
+                f"the background save of step {self.step} may wait for the call that a signal "
+                "handler interrupted, and the handler for the save: expected no wait in a handler; "
+                "let it set a flag, and save where the training loop finds the flag set"
+            )
+        if timeout is None and not self._is_started:
+            self._task.run()
+        return self._task.wait(timeout)
 
     def _work(self) -> None:
-        if not self._claim.acquire(blocking=False):
-            return
-        assert self._run is not None
-        try:
-            self._generation = self._run()
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._run = None
-            self._ended.set()
-        if _exiting and self._error is not None:
+        self._task.run()
+        if _exiting and self._task.error() is not None:
             _report(self)
 
 
@@ -138,9 +138,13 @@ def start(
             _register_exit()
             settle()
             _current = save
-            save._thread.start()
+            if _exiting:  # The exit waits for a thread that is no daemon.
+                threading.Thread(target=save._work, daemon=False).start()
+            else:
+                _thread.start_new_thread(save._work, ())
+            save._is_started = True
         except BaseException:
-            if save._claim.acquire(blocking=False):
+            if save._task.cancel():
                 _current = None if _current is save else _current
                 cancel()
             raise
@@ -152,7 +156,7 @@ def settle() -> None:
     save = _current
     if save is None or _is_own_thread(save):
         return
-    if save._ended.wait() and (error := save._error) is not None and _current is save:
+    if save._wait() and (error := save._task.error()) is not None and _current is save:
         note = f"It is the error of the background save of step {save.step}. Nothing else was done."
         getattr(error, "add_note", lambda text: None)(note)  # new in Python 3.11
     save.wait()
@@ -165,7 +169,7 @@ def wait_quietly() -> None:
     """
     save = _current
     if save is not None and not _is_own_thread(save):
-        save._ended.wait()
+        save._wait()
 
 
 def wait(timeout: float | None = None) -> None:
@@ -201,7 +205,7 @@ def wait(timeout: float | None = None) -> None:
 
 
 def _is_own_thread(save: BackgroundSave) -> bool:
-    return threading.current_thread() is save._thread
+    return save._task.is_mine()
 
 
 def _forget(save: BackgroundSave) -> None:
@@ -210,9 +214,8 @@ def _forget(save: BackgroundSave) -> None:
     with _lock:
         if _current is save:
             _current = None
-        finish, save._finish = save._finish, None
-        if finish is not None:
-            finish()
+        while save._finish:
+            save._finish.pop()()
 
 
 def _register_exit() -> None:
@@ -220,10 +223,7 @@ def _register_exit() -> None:
     global _exit_registered, _exiting
     if _exit_registered:
         return
-    # The functions registered last are called first, and that of this module stops all executors,
-    # which a save needs.
-    import concurrent.futures.thread  # noqa: F401
-
+    # Before all functions of `atexit`, which may close what the save needs.
     try:
         threading._register_atexit(_report_at_exit)  # type: ignore[attr-defined]
     except RuntimeError:  # in a thread that goes on after the main thread has ended
@@ -238,7 +238,7 @@ def _report_at_exit() -> None:
     _exiting = True
     save = _current
     if save is not None:
-        save._ended.wait()
+        save._wait()
         _report(save)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from windeck._core import TokenShard
+from windeck._util.threads import Pool, Task
 from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
@@ -67,12 +67,11 @@ class ReadAhead:
         self._shards, self._sizes, self._limit = shards, sizes, limit
         self._open, self._is_open = open_shard, is_open
         self._plan: tuple[PlannedOrder, int] | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._task: Future[None] | None = None
+        self._pool: Pool | None = None
+        self._task: Task[None] | None = None
         self._process = 0
-        self._lock = threading.Lock()
         #: Shards that are open, or being opened, until they are taken.
-        self._held: dict[int, Future[TokenShard]] = {}
+        self._held: dict[int, Task[TokenShard]] = {}
         #: Shards of this order that were asked for before they were opened ahead.
         self._late: set[int] = set()
         self._taken = self._dropped = 0
@@ -87,17 +86,15 @@ class ReadAhead:
         plan = (order, order.index(shard))
         if self._plan is not None and self._plan[0] is order and self._plan[1] == plan[1]:
             return
-        if self._process != os.getpid():  # Threads and locks do not survive a fork.
-            self._process, self._task = os.getpid(), None
-            self._lock, self._held = threading.Lock(), {}
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
+        if self._process != os.getpid():  # Threads do not survive a fork.
+            self._process, self._task, self._held = os.getpid(), None, {}
+            self._pool = Pool(1)
         if self._plan is None or self._plan[0] is not order:
             self._late.clear()
         self._plan = plan
         self._drop({shard, *self._window()})
         if self._pool is not None and (self._task is None or self._task.done()):
-            with suppress(RuntimeError):  # at the end of the interpreter
-                self._task = self._pool.submit(self._run)
+            self._task = self._pool.submit(self._run)
 
     def take(self, shard: int) -> TokenShard | None:
         """Return a shard that was opened ahead, after waiting for it; None for others.
@@ -106,21 +103,20 @@ class ReadAhead:
         """
         if self._process != os.getpid():
             return None
-        with self._lock:
-            made = self._held.pop(shard, None)
-            if made is None:
-                self._late.add(shard)
-                return None
-            self._taken += 1
+        self._late.add(shard)  # First, so that the thread does not open it from now on.
+        made = self._held.pop(shard, None)
+        if made is None:
+            return None
+        self._late.discard(shard)
+        self._taken += 1
         with suppress(Exception):
             return made.result()
         return None
 
     def _drop(self, wanted: set[int]) -> None:
         """Drop open shards that are not among the next ones."""
-        with self._lock:
-            for shard in [one for one in self._held if one not in wanted]:
-                del self._held[shard]
+        for shard in tuple(self._held):
+            if shard not in wanted and self._held.pop(shard, None) is not None:
                 self._dropped += 1
 
     def _run(self) -> None:
@@ -131,15 +127,10 @@ class ReadAhead:
             if self._open is None:
                 self._download(shard)
                 continue
-            made: Future[TokenShard] = Future()
-            with self._lock:
-                if shard in self._late:
-                    continue
-                self._held[shard] = made
-            try:
-                made.set_result(self._open(shard))
-            except Exception as error:
-                made.set_exception(error)
+            made = self._held[shard] = Task(partial(self._open, shard))
+            if shard in self._late and self._held.pop(shard, None) is not None:
+                continue
+            made.run()
 
     def _download(self, shard: int) -> None:
         """Download a shard into the cache, unless it has been opened and passed in the meantime."""

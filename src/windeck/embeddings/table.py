@@ -128,7 +128,7 @@ class EmbeddingTable(torch.nn.Module):
         self.dim, self.name, self._lr = self.core.dim, name, self._optimizer.lr
         self._threads = default_threads() if threads is None else threads
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may find it taken
         self._anchor = torch.zeros((), requires_grad=True)
         self._number = register_table(self)
 

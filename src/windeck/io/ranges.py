@@ -6,11 +6,12 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeAlias
 
 from windeck._util.parallel import run_in_threads
+from windeck._util.threads import Pool, Task
 from windeck.io.clients import Client, Version, WrongAnswer
 from windeck.io.remote import RemotePath
 
@@ -218,8 +219,8 @@ class RemoteFile:
         self._reader, self._checks = reader or RemoteReader(path), reader is None
         self._size, self._place, self.closed = self._reader.version.size, 0, False
         self._units: deque[Sequence[Range]] = deque()
-        self._coming: tuple[list[Range], Future[list[Span]]] | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._coming: tuple[list[Range], Task[list[Span]]] | None = None
+        self._pool: Pool | None = None
         # Ranges of the unit that is read and of the one before it, and those of no unit.
         self._now: list[Span] = []
         self._before: list[Span] = []
@@ -233,14 +234,14 @@ class RemoteFile:
         """
         inside = [[(max(a, 0), min(b, self._size)) for a, b in unit] for unit in units]
         self._units = deque(merge_ranges(unit, GAP_BYTES) for unit in inside)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="windeck-ahead")
+        self._pool = Pool(1)
         self._start_next()
 
     def _start_next(self) -> None:
         self._coming = None
         if self._units and self._pool is not None:
             unit = list(self._units.popleft())
-            self._coming = unit, self._pool.submit(self._fetch, unit)
+            self._coming = unit, self._pool.submit(partial(self._fetch, unit))
 
     def _fetch(self, ranges: Sequence[Range]) -> list[Span]:
         spans = [(start, memoryview(bytearray(stop - start))) for start, stop in ranges]
@@ -301,7 +302,7 @@ class RemoteFile:
         self.closed, self._units = True, deque()
         self._now, self._before, self._other = [], [], []
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool.close()
 
 
 def _find(spans: Sequence[Span], place: int) -> Span | None:

@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
+from windeck._util.threads import Pool
 from windeck.columns.columns import ALIGNMENT, ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.io import filesystem
@@ -69,22 +69,22 @@ class _Workers:
     """Threads that read pieces for all groups, in turn, and the bytes that these take in memory."""
 
     def __init__(self, threads: int) -> None:
-        self.threads, self._used, self.changed = threads, 0, threading.Condition()
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="windeck-pieces")
+        self.threads, self._used, self._changed = threads, 0, threading.Condition()
+        self.pool = Pool(threads)
         self._spare: list[mmap.mmap] = []  # The memory of the last array that was dropped.
 
     @contextmanager
     def memory(self, size: int) -> Iterator[None]:
         """Wait until a piece fits into `READING_BYTES`, or is the only one."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self._used or self._used + size <= READING_BYTES)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + size <= READING_BYTES)
             self._used += size
         try:
             yield
         finally:
-            with self.changed:
+            with self._changed:
                 self._used -= size
-                self.changed.notify_all()
+                self._changed.notify_all()
 
     def array(self, size: int) -> Array:
         """Return `size` bytes or a few more, in the memory of the last array dropped if it fits.
@@ -294,9 +294,8 @@ class RowReader:
             for parts in found:
                 for name, part in parts.items():
                     whole[name].append_part(part)
-        with workers.changed:
-            for key, batches in heads:
-                self._keep(key, batches)
+        for key, batches in heads:
+            self._keep(key, batches)
         return {name: builder.finish() for name, builder in whole.items()}
 
     def _builders(self, names: Sequence[str], rows: int) -> dict[str, ColumnBuilder]:

@@ -13,13 +13,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from windeck._util.threads import Task, start
 
 __all__ = ["Prefetcher"]
 
@@ -83,7 +85,7 @@ class Prefetcher(Generic[T]):
         self._pending = 0  # Items that were requested and not yet taken.
         self._left: float | None = None  # When the consumer was given the last item.
         self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
+        self._thread: Task[None] | None = None
         self._closed = False
 
     @property
@@ -139,16 +141,9 @@ class Prefetcher(Generic[T]):
         """Request items from the thread, which starts with the first of them."""
         while self._pending < self.depth:
             if self._thread is None:
-                # A daemon thread, so that nothing can block the interpreter's exit. `atexit` stops
-                # and joins it before threads that return from native code would hang.
-                self._thread = threading.Thread(
-                    target=_work,
-                    args=(self._items, self._requests, self._ready),
-                    name="windeck-prefetch",
-                    daemon=True,
-                )
+                # Nothing can block the interpreter's exit: `atexit` stops and joins the thread.
                 _running.add(self)
-                self._thread.start()
+                self._thread = start(partial(_work, self._items, self._requests, self._ready))
             self._requests.put(True)
             self._pending += 1
 
@@ -163,8 +158,8 @@ class Prefetcher(Generic[T]):
         self._requests.put(False)
         # The garbage collector may run `__del__` in the thread itself.
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and thread.ident:
-            thread.join()
+        if thread is not None and not (thread.cancel() or thread.is_mine()):
+            thread.wait()
         _drain(self._ready)
         self._items = iter(())
 

@@ -7,10 +7,12 @@ batch does.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from windeck._util.threads import unheld
 from windeck._util.validation import LIMIT
 from windeck.loader.batch import PendingBatches, Tensors, in_span
 from windeck.loader.prefetch import Prefetcher
@@ -117,7 +119,7 @@ class EpochIterator:
     """
 
     def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        self._loader, self._taking = loader, threading.RLock()
         self._ahead: Prefetcher[Run] | None = None
         self._epoch: int | None = None
         self._version = -1  # None of the loader: the first batch starts the iterator.
@@ -128,6 +130,10 @@ class EpochIterator:
         return self
 
     def __next__(self) -> Tensors:
+        with unheld(self._taking, "taking a batch"):
+            return self._next_batch()
+
+    def _next_batch(self) -> Tensors:
         loader, place = self._loader, self._place
         if self._positions[place] != loader._position or self._version != loader._version:
             self.close()  # Another loop took this batch, or the loader was moved.

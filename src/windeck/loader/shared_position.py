@@ -6,23 +6,33 @@ the workers of a loop themselves move the position to the end of its epoch, once
 
 from __future__ import annotations
 
+import fcntl
+import io
+import json
+import mmap
 import multiprocessing
 import os
-import pickle
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import struct
+import threading
+import weakref
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import wait
 from multiprocessing.context import get_spawning_popen
-from typing import Any
+from multiprocessing.reduction import DupFd
+from tempfile import TemporaryFile
+from typing import Any, TypeVar
 
 from torch.utils.data import get_worker_info
 
+from windeck._util.threads import unheld
+
 __all__ = ["SharedPosition"]
 
-#: Seconds after which a record that another process took is given up.
-TIMEOUT = 60.0
+R = TypeVar("R")
+#: Bytes of each of two places for the records, and what they begin with: number of the change,
+#: bytes of the records, and checksum of both and of the records.
+PLACE_BYTES, HEADER = 1 << 18, struct.Struct("<QII")
 #: Processes, each with its own workers, whose records are kept; and loops that have begun in part.
 MOST_PROCESSES, MOST_LOOPS = 128, 16
 
@@ -41,7 +51,7 @@ class _Record:
     #: Number of loops that have begun, and whether one has since the position was last set.
     loops: int = 0
     is_open: bool = False
-    #: How often the process set the position, and the position before.
+    #: Number of the last time that the process set the position, and the position before.
     sets: int = 0
     before: int | None = None
     #: Loops which some of the workers have begun: start, number, and workers still missing.
@@ -68,9 +78,11 @@ class SharedPosition:
     the loop's epoch, the others find the loop's start. So all workers agree however late they
     start, also if the position has been set since.
 
-    The records are kept in a pipe, which contains one message: a process takes it out, changes
-    it and puts it back, so only one process has it at a time. Forked and spawned workers inherit
-    the pipe. Any other copy, by `pickle` or `copy`, has a pipe and a position of its own.
+    The records are in a piece of memory that all these processes have: forked and spawned workers
+    inherit it. It has two places for them, and a change is written into the older one, so a process
+    that dies or is interrupted at any instruction leaves either the old records or the new ones. A
+    process that changes them locks the file of the memory, which the system unlocks when it dies.
+    Reading takes no lock. Any other copy, by `pickle` or `copy`, has a position of its own.
 
     Parameters
     ----------
@@ -79,37 +91,48 @@ class SharedPosition:
     """
 
     def __init__(self, position: int | None) -> None:
-        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
-        os.set_blocking(self._reader.fileno(), False)
         self._creator = _main_process()
         self._loops = 0  # Begun in this worker.
-        self._sets = 0  # When this worker was started.
-        self._put({self._creator: _Record(position)})
+        # When this worker was started; two numbers if the last setting may have been interrupted.
+        self._sets = 0, 0
+        self._share(_unnamed_file())
+        self._write(0, {self._creator: _Record(position)})
+
+    def _share(self, file: int) -> None:
+        """Use the memory of an open file."""
+        weakref.finalize(self, os.close, file).atexit = False
+        self._file, self._memory = file, mmap.mmap(file, 2 * PLACE_BYTES)
+        self._lock, self._pid = threading.RLock(), os.getpid()
 
     @property
     def following(self) -> int | None:
         """The position at which the next loop begins; None if it is unknown."""
-        with self._record() as record:
-            return record.following
+        return self._record().following
 
     def move(self, position: int) -> None:
         """Begin the next loop at a position; called in the process, or before a worker's loop."""
-        with self._record() as record:
+
+        def change(record: _Record) -> None:
             record.before, record.following = record.following, position
             record.is_open = False
             if get_worker_info() is None:
-                record.sets += 1
-                self._sets = record.sets
+                self._sets = record.sets, max(record.sets, *self._sets) + 1
+                record.sets = self._sets[1]
+
+        self._change(change)
 
     def loops(self) -> tuple[int, bool]:
         """Return the number of loops, and whether one has begun since the last `move`."""
-        with self._record() as record:
-            return record.loops, record.is_open
+        record = self._record()
+        return record.loops, record.is_open
 
     def resume(self, following: int | None) -> None:
         """Begin the next loop at a position, after a loop that was loaded from a state."""
-        with self._record() as record:
+
+        def change(record: _Record) -> None:
             record.following, record.is_open = following, True
+
+        self._change(change)
 
     def begin(self, end: Callable[[int], int | None]) -> tuple[int | None, int]:
         """Begin a loop in this process; return its start and its number.
@@ -124,78 +147,129 @@ class SharedPosition:
         RuntimeError
             If other workers have begun a loop which may be this one.
         """
-        worker = get_worker_info()
-        with self._record() as record:
-            if worker is None:
-                return record.begin(end)
-            self._loops += 1
-            # DataLoader creates its workers one after the other, which numbers them. The seed is
-            # the same for all workers of an iterator; iterators may have equal seeds.
-            number: int = multiprocessing.current_process()._identity[-1]
-            loop = worker.seed - worker.id, self._loops, number - worker.id
-            if loop not in record.partial:
-                for other in list(record.partial):
-                    if other[:2] == loop[:2]:
-                        del record.partial[other]
-                        raise RuntimeError(
-                            "the workers cannot tell which loop they belong to, because other "
-                            "processes were started at the same time or a worker has died: set "
-                            "`position` of the dataset, and begin the loop again"
-                        )
-                is_late = self._loops == 1 and record.sets != self._sets
-                begun = record.begin_late() if is_late else record.begin(end)
-                record.partial[loop] = (*begun, worker.num_workers)
-            start, loops, missing = record.partial.pop(loop)
-            if missing > 1:
-                record.partial[loop] = start, loops, missing - 1
-                _keep_last(record.partial, MOST_LOOPS)
-            return start, loops
+        begun = self._change(lambda record: self._begin(record, end))
+        if begun is None:
+            raise RuntimeError(
+                "the workers cannot tell which loop they belong to, because other processes were "
+                "started at the same time or a worker has died: set `position` of the dataset, and "
+                "begin the loop again"
+            )
+        return begun
 
-    @contextmanager
-    def _record(self) -> Iterator[_Record]:
-        """Take out the record of the process whose loops these are, and put it back."""
-        records = self._take()
-        try:
-            main = _main_process()
-            if main not in records:  # Forked, as a rank: it goes on from here by itself.
-                records[main] = replace(records[self._creator], partial={}, sets=self._sets)
-            yield records[main]
-        finally:
+    def _begin(
+        self, record: _Record, end: Callable[[int], int | None]
+    ) -> tuple[int | None, int] | None:
+        """Begin a loop; return None if it may be one that other workers have begun."""
+        worker = get_worker_info()
+        if worker is None:
+            return record.begin(end)
+        self._loops += 1
+        # DataLoader creates its workers one after the other, which numbers them. The seed is the
+        # same for all workers of an iterator; iterators may have equal seeds.
+        number: int = multiprocessing.current_process()._identity[-1]
+        loop = worker.seed - worker.id, self._loops, number - worker.id
+        if loop not in record.partial:
+            for other in list(record.partial):
+                if other[:2] == loop[:2]:
+                    del record.partial[other]
+                    return None
+            is_late = self._loops == 1 and record.sets not in self._sets
+            begun = record.begin_late() if is_late else record.begin(end)
+            record.partial[loop] = (*begun, worker.num_workers)
+        start, loops, missing = record.partial.pop(loop)
+        if missing > 1:
+            record.partial[loop] = start, loops, missing - 1
+            _keep_last(record.partial, MOST_LOOPS)
+        return start, loops
+
+    def _record(self) -> _Record:
+        """Return the record of the process whose loops these are."""
+        return self._record_in(self._read()[1])
+
+    def _record_in(self, records: dict[Process, _Record]) -> _Record:
+        main = _main_process()
+        if main not in records:  # Forked, as a rank: it goes on from here by itself.
+            records[main] = replace(records[self._creator], partial={}, sets=self._sets[1])
+        return records[main]
+
+    def _change(self, change: Callable[[_Record], R]) -> R:
+        """Change the record of the process whose loops these are; return what `change` does."""
+        if self._pid != os.getpid():  # Forked: threads that held the lock do not exist here.
+            self._lock, self._pid = threading.RLock(), os.getpid()
+        # A descriptor of its own: the file is unlocked when it is closed, come what may.
+        with unheld(self._lock, "a change of the position"), io.FileIO(os.dup(self._file)):
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            number, records = self._read()
+            found = change(self._record_in(records))
             creator = records.pop(self._creator)
             _keep_last(records, MOST_PROCESSES)
-            self._put({self._creator: creator, **records})
+            self._write(number + 1, {self._creator: creator, **records})
+        return found
 
-    def _take(self) -> dict[Process, _Record]:
-        limit = time.monotonic() + TIMEOUT
-        while (message := self._read()) is None:
-            if not wait([self._reader], limit - time.monotonic()):
-                raise RuntimeError(
-                    "the position of the dataset is lost, because a process was killed while it "
-                    "changed it: create the dataset again, with `position=`"
-                )
-        records: dict[Process, _Record] = pickle.loads(message)
-        return records
+    def _read(self) -> tuple[int, dict[Process, _Record]]:
+        """Return the number of the last change, and the records."""
+        while True:  # Neither place can be read if there were two changes meanwhile.
+            for place in sorted((0, PLACE_BYTES), key=self._number_at, reverse=True):
+                number, size, crc = HEADER.unpack_from(self._memory, place)
+                begin = place + HEADER.size
+                data = self._memory[begin : begin + min(size, PLACE_BYTES)]
+                if crc == _checksum(number, data) and len(data) == size:
+                    return number, _decode(data)
 
-    def _read(self) -> bytes | None:
-        """Return the message; None if another process has it, or was faster."""
-        try:
-            return os.read(self._reader.fileno(), 1 << 16)
-        except BlockingIOError:
-            return None
+    def _number_at(self, place: int) -> int:
+        number: int = HEADER.unpack_from(self._memory, place)[0]
+        return number
 
-    def _put(self, records: dict[Process, _Record]) -> None:
-        os.write(self._writer.fileno(), pickle.dumps(records))
+    def _write(self, number: int, records: dict[Process, _Record]) -> None:
+        data = _encode(records)
+        place = number % 2 * PLACE_BYTES
+        header = HEADER.pack(number, len(data), _checksum(number, data))
+        self._memory[place : place + HEADER.size + len(data)] = header + data
 
     def __getstate__(self) -> dict[str, Any]:
-        if get_spawning_popen() is not None:  # Sent to a process that this one starts.
-            return self.__dict__
-        return {"following": self.following}
+        if get_spawning_popen() is None:
+            return {"following": self.following}
+        # Sent to a process that this one starts.
+        kept = {name: self.__dict__[name] for name in ("_creator", "_loops", "_sets")}
+        return {"file": DupFd(self._file), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "following" in state:
             self.__init__(state["following"])  # type: ignore[misc]
         else:
+            self._share(state.pop("file").detach())
             self.__dict__.update(state)
+
+
+def _unnamed_file() -> int:
+    """Return a new file in memory, without a name, of the size of both places."""
+    try:
+        file = os.memfd_create("windeck-position")
+    except AttributeError:  # macOS
+        with TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.truncate(file, 2 * PLACE_BYTES)
+    return file
+
+
+def _checksum(number: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(struct.pack("<QI", number, len(data))))
+
+
+def _encode(records: dict[Process, _Record]) -> bytes:
+    rows = [
+        (process, {**vars(record), "partial": list(record.partial.items())})
+        for process, record in records.items()
+    ]
+    return json.dumps(rows).encode()
+
+
+def _decode(data: bytes) -> dict[Process, _Record]:
+    records = {}
+    for (pid, identity), values in json.loads(data):
+        partial = {tuple(loop): tuple(begun) for loop, begun in values.pop("partial")}
+        records[pid, tuple(identity)] = _Record(**values, partial=partial)
+    return records
 
 
 def _main_process() -> Process:

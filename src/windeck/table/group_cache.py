@@ -6,8 +6,11 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeAlias
+
+from windeck._util.threads import Cancelled, Pool, Task
 
 __all__ = ["Blocks", "GroupCache", "GroupSource"]
 
@@ -57,28 +60,30 @@ class GroupCache:
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._lock, self._process = threading.Lock(), os.getpid()
-        self._groups: OrderedDict[_Key, Future[Any]] = OrderedDict()
-        #: Set when the last group that is read ahead is queued.
-        self._queued = _set_event()
+        # Reentrant: a signal handler may find it taken, so each step leaves the groups whole.
+        self._lock, self._process = threading.RLock(), os.getpid()
+        self._groups: OrderedDict[_Key, Task[Any]] = OrderedDict()
+        #: Ends when the last group that is read ahead is queued.
+        self._queued = Task(_nothing)
+        self._queued.run()
         #: Groups that were dropped while they were read, until they have been, and their bytes.
-        self._dropped: dict[Future[Any], int] = {}
-        self._pool: ThreadPoolExecutor | None = None
+        self._dropped: dict[Task[Any], int] = {}
+        self._pool = Pool(AHEAD)
         #: Number of groups read.
         self.reads = 0
 
     def _reset_after_fork(self) -> None:
         """Replace locks and threads in a forked child, which does not have those of the parent."""
-        self._lock = threading.Lock()
-        self._groups, self._dropped, self._pool = OrderedDict(), {}, None
-        self._process, self._queued = os.getpid(), _set_event()
+        self._lock, self._queued = threading.RLock(), Task(_nothing)
+        self._queued.run()
+        self._groups, self._dropped, self._pool = OrderedDict(), {}, Pool(AHEAD)
+        self._process = os.getpid()
 
     def held(self, reader: GroupSource) -> list[Blocks]:
         """Return the groups of a reader, the one used last first."""
         if self._process != os.getpid():
             self._reset_after_fork()
-        with self._lock:
-            return [blocks for one, blocks in reversed(self._groups) if one is reader]
+        return [blocks for one, blocks in reversed(tuple(self._groups)) if one is reader]
 
     def ahead(self, reader: GroupSource, groups: int, group_bytes: int) -> int:
         """Return how many groups to read ahead of each of some groups in use; 1 or more."""
@@ -106,23 +111,23 @@ class GroupCache:
             self._reset_after_fork()
         key, needed = (reader, blocks), {*following, *needed}
         with self._lock:
-            future = self._groups.get(key)
-            task = None
-            if future is None:
-                task = self._add(key, self._by_use(reader, needed))
-                future = task[0]
+            task, is_new = self._groups.get(key), False
+            if (task is None or not task.done()) and self._is_interrupted():
+                return reader.load(blocks, _nothing)
+            if task is None:
+                task, is_new = self._add(key, self._by_use(reader, needed)), True
             else:
-                self._groups.move_to_end(key)
-        if task is not None:
-            self._fill(key, *task)
+                self._move_to_end(key)
         try:
-            found = future.result()
-        except CancelledError:  # Another thread dropped it before it was read.
+            if is_new:
+                self._run(task)
+            found = task.result()
+        except Cancelled:  # Another thread dropped it before it was read.
             return self.get(reader, blocks, following, needed)
         except BaseException:
             with self._lock:
-                if self._groups.get(key) is future:
-                    del self._groups[key]
+                if self._groups.get(key) is task:
+                    self._groups.pop(key, None)
             raise
         with self._lock:
             for place, one in enumerate(following):
@@ -136,10 +141,29 @@ class GroupCache:
                 self._drop((reader, blocks))
 
     def _drop(self, key: _Key) -> None:
-        future = self._groups.pop(key, None)
-        if future is not None and not future.cancel() and not future.done():
-            self._dropped[future] = _bytes_of(key)
-            future.add_done_callback(lambda done: self._dropped.pop(done, None))
+        task = self._groups.pop(key, None)
+        if task is not None and not task.cancel():
+            self._dropped[task] = _bytes_of(key)
+            if task.done():
+                self._dropped.pop(task, None)
+
+    def _run(self, task: Task[Any]) -> None:
+        """Read a group, unless another thread does."""
+        try:
+            task.run()
+        finally:
+            self._dropped.pop(task, None)
+
+    def _is_interrupted(self) -> bool:
+        """Return whether a signal handler calls this, which interrupted the reading of a group.
+
+        It must not wait for groups: they may wait for that one.
+        """
+        return any(task.is_mine() for task in (*self._groups.values(), *self._dropped))
+
+    def _move_to_end(self, key: _Key, *, last: bool = True) -> None:
+        with suppress(KeyError):  # a signal handler dropped it
+            self._groups.move_to_end(key, last=last)
 
     def _read_ahead(
         self, key: _Key, current: _Key, needed: Collection[Blocks], *, optional: bool
@@ -147,24 +171,19 @@ class GroupCache:
         """Begin to read a group. The lock is held."""
         if key in self._groups:
             if not optional:
-                self._groups.move_to_end(key)
+                self._move_to_end(key)
             return
         others = [one for one in self._by_use(key[0], needed) if one != current]
         if optional:
             others = [one for one in others if one[0] is key[0] and one[1] not in needed]
             if self._used(key) - sum(map(_bytes_of, others)) > self._limit_of(key[0]):
                 return
-        task = self._add(key, others)
+        queued = Task(_nothing)
+        task = self._add(key, others, lambda: _end(queued))
         if optional:  # It is dropped before the groups in use of other readers.
-            self._groups.move_to_end(key, last=False)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="windeck-groups")
-        before, self._queued = self._queued, threading.Event()
-        try:
-            self._pool.submit(self._fill_in_turn, before, self._queued, key, *task)
-        except RuntimeError:  # The interpreter is shutting down.
-            self._queued.set()
-            del self._groups[key]
+            self._move_to_end(key, last=False)
+        before, self._queued = self._queued, queued
+        self._pool.submit(partial(self._run_in_turn, before, queued, task))
 
     def _used(self, added: _Key) -> int:
         return sum(map(_bytes_of, (*self._groups, added)))
@@ -174,59 +193,45 @@ class GroupCache:
         # A stable sort: among equals the least recently used comes first.
         return sorted(self._groups, key=lambda one: one[0] is reader and one[1] in needed)
 
-    def _add(self, key: _Key, others: Sequence[_Key]) -> tuple[Future[Any], list[Future[Any]]]:
-        """Add a group that is not read yet, and drop others in their order until it fits.
-
-        Returns it and the reads of dropped groups that must end before it is read.
-        """
+    def _add(
+        self, key: _Key, others: Sequence[_Key], queued: Callable[[], None] = lambda: None
+    ) -> Task[Any]:
+        """Add a group that is not read yet, and drop others in their order until it fits."""
         limit, used = self._limit_of(key[0]), self._used(key)
         for other in others:
             if used <= limit:
                 break
             self._drop(other)
             used -= _bytes_of(other)
-        future: Future[Any] = Future()
-        self._groups[key] = future
-        self.reads += 1
         dropped = dict(self._dropped)
-        return future, list(dropped) if used + sum(dropped.values()) > limit else []
+        before = list(dropped) if used + sum(dropped.values()) > limit else []
+        task = self._groups[key] = Task(partial(_read, key, before, queued))
+        self.reads += 1
+        return task
 
-    def _fill_in_turn(
-        self,
-        turn: threading.Event,
-        queued: threading.Event,
-        key: _Key,
-        future: Future[Any],
-        before: list[Future[Any]],
-    ) -> None:
+    def _run_in_turn(self, turn: Task[None], queued: Task[None], task: Task[Any]) -> None:
         """Read a group when the one before it is queued, which is needed first."""
         turn.wait()
         try:
-            self._fill(key, future, before, queued.set)
+            self._run(task)
         finally:
-            queued.set()
-
-    def _fill(
-        self,
-        key: _Key,
-        future: Future[Any],
-        before: list[Future[Any]],
-        queued: Callable[[], None] = lambda: None,
-    ) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        wait(before)
-        before.clear()
-        try:
-            future.set_result(key[0].load(key[1], queued))
-        except BaseException as error:
-            future.set_exception(error)
+            queued.run()
 
 
-def _set_event() -> threading.Event:
-    event = threading.Event()
-    event.set()
-    return event
+def _read(key: _Key, before: list[Task[Any]], queued: Callable[[], None]) -> Any:
+    """Read a group after the reads of dropped groups have ended."""
+    for task in before:
+        task.wait()
+    before.clear()
+    return key[0].load(key[1], queued)
+
+
+def _end(task: Task[None]) -> None:
+    task.run()
+
+
+def _nothing() -> None:
+    pass
 
 
 def cover(

@@ -198,14 +198,14 @@ def test_every_flipped_byte_gives_no_answer(tmp_path: Path) -> None:
             damaged = bytearray(data)
             damaged[at] ^= 0xFF
             table.write_bytes(damaged)
-            store._direct._listed_at = -1  # type: ignore[attr-defined] # look at the files anew
+            store._direct.note_write()  # type: ignore[attr-defined] # look at the files anew
             found[read(store, b"k", 20_000)] += 1
         for size in range(0, len(data), 101):
             table.write_bytes(data[:size])
-            store._direct._listed_at = -1  # type: ignore[attr-defined]
+            store._direct.note_write()  # type: ignore[attr-defined]
             found[read(store, b"k", 20_000)] += 1
         table.write_bytes(data)
-        store._direct._listed_at = -1  # type: ignore[attr-defined]
+        store._direct.note_write()  # type: ignore[attr-defined]
         assert read(store, b"k", 20_000) == model[b"k"]
     assert found[None] > 1500
     assert found[model[b"k"]] > 20  # another value's bytes were hit

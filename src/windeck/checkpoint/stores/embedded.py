@@ -279,14 +279,16 @@ class Seal:
         """Return True if the file has changed since it was read."""
         return (self._read() if _exists(self._file) else 0) != self._expected
 
-    def next_value(self) -> bytes:
-        """Return the next value to write into the database."""
-        return (self.number + 1).to_bytes(8, "big")
+    @staticmethod
+    def value(number: int) -> bytes:
+        """Return the value of a number in the database."""
+        return number.to_bytes(8, "big")
 
-    def write(self) -> None:
-        """Write the number to the file, after it is durable in the database."""
-        self.number += 1
-        line = b"windeck seal %d " % self.number
+    def write(self, number: int) -> None:
+        """Write a number to the file, after it is durable in the database."""
+        self.number = number
+        line = b"windeck seal %d " % number
+        # A temporary file of its own: a signal handler may sync in the middle of this.
         write_pieces(self._file, [b"%s%08x\n" % (line, zlib.crc32(line))])
         fsync_folder(os.path.dirname(self._file))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import plyvel
 
+from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY, already_open_error, translate_engine_error
 from windeck.checkpoint.stores.protocol import (
@@ -51,8 +52,8 @@ BATCH_KEYS = 10_000
 #: Bytes of tables that must not be rewritten with small ones on both sides of them.
 LARGE_BYTES = 32 << 10
 
-_claims: weakref.WeakValueDictionary[tuple[int, int], LevelDBStore] = weakref.WeakValueDictionary()
-_claims_lock = threading.Lock()
+#: The store that has a folder open, by device and inode.
+_claims: dict[tuple[int, int], weakref.ref[LevelDBStore]] = {}
 
 
 class LevelDBStore:
@@ -63,7 +64,7 @@ class LevelDBStore:
         self.url, self.facts = str(url), FACTS
         self._where = url
         self._path = embedded.prepare_folder(url, create=url.flag("create", True))
-        self._lock = threading.RLock()
+        self._lock, self._commits = reentrant_lock(), threading.RLock()
         self._logged = embedded.LoggedKeys()
         self._seal = embedded.Seal(self._path, self.url)
         self._db: Any = None
@@ -90,10 +91,9 @@ class LevelDBStore:
         """
         found = os.stat(self._path)
         place = found.st_dev, found.st_ino
-        with _claims_lock:
-            if place in _claims:
-                raise already_open_error(self.url, own=True)
-            _claims[place] = self
+        own = weakref.ref(self, lambda own: _release(place, own))
+        if _claims.setdefault(place, own) is not own:
+            raise already_open_error(self.url, own=True)
         return place
 
     @property
@@ -169,12 +169,13 @@ class LevelDBStore:
         with suppress(plyvel.Error, RuntimeError):  # raised by the next write, too
             self._open.compact_range(start=first, stop=last)
         with self._alone:  # shows an error of the compaction
-            self._write([(SEAL_KEY, self._seal.number.to_bytes(8, "big"))])
+            self._write([(SEAL_KEY, self._seal.value(self._seal.number))])
         embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
-        with self._alone:  # no other process has the database open
+        # No other process has the database open.
+        with self._alone, unheld(self._commits, f"a commit to {self.url}"):
             if self.get(key) != expected:
                 return False
             self.put_many([(key, value)])
@@ -240,8 +241,9 @@ class LevelDBStore:
 
     def sync(self) -> None:
         with self._alone:
-            self._write([(SEAL_KEY, self._seal.next_value())])
-            self._seal.write()
+            number = self._seal.number + 1  # in a signal handler the same one, in both places
+            self._write([(SEAL_KEY, self._seal.value(number))])
+            self._seal.write(number)
 
     def close(self) -> None:
         try:
@@ -249,10 +251,8 @@ class LevelDBStore:
                 with self._alone:
                     self._db.close()  # and its iterators and snapshots
         finally:  # also if an interrupt is raised when it is closed
-            with _claims_lock:
-                is_closed = self._db is None or self._db.closed
-                if is_closed and _claims.get(self._place) is self:
-                    del _claims[self._place]
+            if self._db is None or self._db.closed:
+                _release(self._place, weakref.ref(self))
 
     def __enter__(self) -> LevelDBStore:
         return self
@@ -271,6 +271,12 @@ class LevelDBStore:
                     self._flush()  # much data is between these keys and those in the log
                 self._logged.add(first, last)
             _write(db, items, gone, self.url)
+
+
+def _release(place: tuple[int, int], claim: weakref.ref[LevelDBStore]) -> None:
+    """Let others open a folder, if it is the claim of this store."""
+    if _claims.get(place) == claim:
+        _claims.pop(place, None)
 
 
 def open_url(url: StoreURL) -> LevelDBStore:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 
+from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores.protocol import (
     Facts,
     Items,
@@ -76,7 +78,7 @@ class MappingStore:
         self._mapping: MutableMapping[bytes, bytes] | None = mapping
         self.url, self.facts = url, facts
         self._sync, self._close = sync, close
-        self._lock = lock or threading.RLock()
+        self._lock, self._commits = lock or reentrant_lock(), threading.RLock()
 
     def __repr__(self) -> str:
         return f"<store {self.url}>"
@@ -133,7 +135,7 @@ class MappingStore:
         gone = check_keys(keys)
         with self._lock:
             for key in gone:
-                if key in self._open:
+                with suppress(KeyError):
                     del self._open[key]
 
     def delete_range(
@@ -144,7 +146,7 @@ class MappingStore:
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
-        with self._lock:
+        with self._lock, unheld(self._commits, f"a commit to {self.url}"):
             if self._open.get(key) != expected:
                 return False
             self._open[key] = value
@@ -158,7 +160,7 @@ class MappingStore:
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            copy = {key: self._open[key] for key in list(self._open)}
+            copy = dict(self._values(iter(list(self._open))))
         return MappingStore(copy, url=self.url, facts=self.facts)
 
     def close(self) -> None:
@@ -174,7 +176,8 @@ class MappingStore:
         self.close()
 
 
-_named: dict[str, tuple[dict[bytes, bytes], threading.RLock]] = {}
+#: The keys and values of each name, the lock of all stores over them, and that of commits.
+_named: dict[str, tuple[dict[bytes, bytes], threading.RLock, threading.RLock]] = {}
 
 
 def open_url(url: StoreURL) -> MappingStore:
@@ -182,9 +185,11 @@ def open_url(url: StoreURL) -> MappingStore:
     url.only()
     if url.path not in ("", "/"):
         raise ValueError(f"expected memory:// or memory://name, got {url}")
-    fresh: tuple[dict[bytes, bytes], threading.RLock] = {}, threading.RLock()
-    data, lock = _named.setdefault(url.host, fresh) if url.host else fresh
-    return MappingStore(data, url=str(url), lock=lock)
+    fresh = dict[bytes, bytes](), reentrant_lock(), threading.RLock()
+    data, lock, commits = _named.setdefault(url.host, fresh) if url.host else fresh
+    store = MappingStore(data, url=str(url), lock=lock)
+    store._commits = commits
+    return store
 
 
 def forget(name: str) -> None:

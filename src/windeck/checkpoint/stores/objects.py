@@ -19,8 +19,8 @@ import secrets
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import accumulate, islice
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
@@ -28,6 +28,7 @@ from urllib.parse import quote, urlsplit
 from windeck._core import crc32c, crc32c_joined
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
+from windeck._util.threads import Pool, Task
 from windeck.checkpoint.stores.protocol import (
     CorruptStoreError,
     Facts,
@@ -433,8 +434,8 @@ class ObjectStore:
         """
         self._check_open()
         done: list[SegmentFile] = []
-        waiting: deque[Future[None]] = deque()
-        with ThreadPoolExecutor(_UPLOADS, thread_name_prefix="windeck-upload") as pool:
+        waiting: deque[Task[None]] = deque()
+        with Pool(_UPLOADS) as pool:
             for pairs in group_by_size(iter_ascending(items), SEGMENT_BYTES):
                 segment, contents = encode_segment(group, pairs, prefix_of)
                 pairs.clear()  # release their memory
@@ -444,7 +445,7 @@ class ObjectStore:
                 while len(waiting) >= _UPLOADS:
                     waiting.popleft().result()
                 path = join(self._folder, "segments", segment.name)
-                waiting.append(pool.submit(write_object, path, contents))
+                waiting.append(pool.submit(partial(write_object, path, contents)))
                 del contents
             for upload in waiting:
                 upload.result()

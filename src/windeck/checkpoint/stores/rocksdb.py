@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import rocksdict
 
 from windeck._util.file_limit import allow_open_files
+from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY, translate_engine_error
 from windeck.checkpoint.stores.protocol import (
@@ -72,10 +73,10 @@ class RocksDBStore:
         path = embedded.prepare_folder(
             url, create=url.flag("create", True) and writing, writing=writing
         )
-        self._path, self._lock = path, threading.RLock()
+        self._path, self._lock, self._commits = path, reentrant_lock(), threading.RLock()
         self._logged = embedded.LoggedKeys()
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
-        self._snapshots_lock = threading.RLock()  # signal handlers may scan, too
+        self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
         embedded.check_process("rocksdb", self.url)
         embedded.keep_in_fork(self, "_db")
@@ -252,7 +253,7 @@ class RocksDBStore:
             # rewrite all tables between them.
             self._flush()
             if first <= SEAL_KEY:
-                changes.put(SEAL_KEY, self._seal.number.to_bytes(8, "big"))
+                changes.put(SEAL_KEY, self._seal.value(self._seal.number))
             self._write(changes, (first, end))
             self._compact(first, end)
 
@@ -268,7 +269,8 @@ class RocksDBStore:
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
-        with self._alone:  # no other process has the database open
+        # No other process has the database open.
+        with self._alone, unheld(self._commits, f"a commit to {self.url}"):
             self._writable  # noqa: B018
             if self.get(key) != expected:
                 return False
@@ -328,12 +330,13 @@ class RocksDBStore:
             if not self._logged.is_empty:
                 self._flush()
             changes = rocksdict.WriteBatch(raw_mode=True)
-            changes.put(SEAL_KEY, self._seal.next_value())
+            number = self._seal.number + 1  # in a signal handler the same one, in both places
+            changes.put(SEAL_KEY, self._seal.value(number))
             self._write(changes, (SEAL_KEY,), "making it durable")
             # Flush to a table instead of syncing the log: then the manifest lists, in order, all
             # ingested tables and this one, so that a lost end of it is detected.
             self._flush()
-            self._seal.write()
+            self._seal.write(number)
             self._merge_tables()
 
     def _merge_tables(self) -> None:
@@ -498,7 +501,7 @@ class RocksDBSnapshot:
     def __init__(self, iterator: rocksdict.RdictIter, where: str) -> None:
         self._shared: rocksdict.RdictIter | None = iterator
         self._where = where
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._moved_by: object = None  # the last scan that moved the iterator
         embedded.keep_in_fork(self, "_shared")
 
@@ -541,10 +544,10 @@ class RocksDBSnapshot:
         self.close()
 
     @property
-    def _alone(self) -> threading.Lock:
+    def _alone(self) -> threading.RLock:
         """The lock. In a fork, where no thread may be left to release it, an error is raised."""
         embedded.check_process("rocksdb", self._where)
-        return self._lock
+        return unheld(self._lock, f"a read from a snapshot of {self._where}")
 
     def _walk(self, first: bytes, end: bytes | None, values: bool) -> Iterator[Any]:
         # No reference to the iterator while the caller has a pair, so that close() can drop it.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 
 import rocksdict
 
+from windeck._util.threads import Pool
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Pieces, iter_ascending_pieces
 from windeck.checkpoint.stores.rocksdb import COMPRESSIONS, fail, options_for
@@ -63,27 +63,25 @@ def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int
         some files may exist.
     """
     ranges = items.split(THREADS) if isinstance(items, ParallelItems) else [items]
-    stop = threading.Event()
+    stops: list[bool] = []  # not empty: a thread has failed, or the caller was interrupted
 
     def write(number: int, pairs: Items) -> _Written:
         try:
-            return _write_range(url, f"{name}-{number}", pairs, size, stop)
+            return _write_range(url, f"{name}-{number}", pairs, size, stops)
         except BaseException:
-            stop.set()
+            stops.append(True)
             raise
 
     if len(ranges) == 1:
         done = [write(0, ranges[0])]
     else:
-        with ThreadPoolExecutor(len(ranges), thread_name_prefix="windeck-write") as pool:
+        with Pool(len(ranges)) as pool:
             try:
-                running = [pool.submit(write, i, pairs) for i, pairs in enumerate(ranges)]
-                wait(running)  # raises KeyboardInterrupt
+                running = [pool.submit(partial(write, i, one)) for i, one in enumerate(ranges)]
+                for call in running:
+                    call.wait()  # raises KeyboardInterrupt
             finally:
-                stop.set()
-        failed = [error for call in running if (error := call.exception()) is not None]
-        for error in sorted(failed, key=lambda error: isinstance(error, _Stopped)):
-            raise error
+                stops.append(True)
         done = [call.result() for call in running]
     full = [written for written in done if written.files]
     for one, two in pairwise(full):
@@ -92,10 +90,6 @@ def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int
                 f"expected keys in ascending order, got {two.first!r} after {one.last!r}"
             )
     return sum(part.count for part in done), [path for part in done for path in part.files]
-
-
-class _Stopped(Exception):
-    """Raised in a thread when another thread has failed."""
 
 
 @dataclass
@@ -108,15 +102,13 @@ class _Written:
     last: bytes = b""
 
 
-def _write_range(
-    url: StoreURL, name: str, items: Items, size: int, stop: threading.Event
-) -> _Written:
+def _write_range(url: StoreURL, name: str, items: Items, size: int, stops: list[bool]) -> _Written:
     done = _Written()
 
     def checked() -> Iterator[tuple[bytes, bytes | Pieces]]:
         for key, value in iter_ascending_pieces(items):
-            if stop.is_set():
-                raise _Stopped
+            if stops:  # the call fails in any case
+                return
             done.first, done.last = done.first or key, key
             yield key, value
 

@@ -22,7 +22,6 @@ import os
 import secrets
 import socket
 import struct
-import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from windeck._core import crc32c, crc32c_joined, read_values
+from windeck._util.threads import reentrant_lock
 from windeck.checkpoint.stores.protocol import Pieces, Wanted
 from windeck.io.local_files import create_file
 
@@ -408,23 +408,26 @@ class LiveTables:
 
     def __init__(self, db: Any, path: Path) -> None:
         self._db, self._path = db, path
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may find it taken.
+        self._lock = reentrant_lock()
         self._writes = 0
-        self._tables: _TableFiles | None = None
-        self._listed_at = -1  # number of writes before the listing
+        #: Number of writes before the tables were listed, and the tables.
+        self._listed: tuple[int, _TableFiles | None] = -1, None
 
     def note_write(self) -> None:
         """Note a write, so that the tables are listed again before the next read."""
         self._writes += 1
 
     def close(self) -> None:
-        self._db = self._tables = None
+        self._db, self._listed = None, (-1, None)
 
     def get_many_into(
         self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
     ) -> list[int | None]:
         """See `windeck.checkpoint.stores.DirectView.get_many_into`."""
-        tables = self._tables if self._listed_at == self._writes else self._list()
+        listed_at, tables = self._listed
+        if listed_at != self._writes:
+            tables = self._list()
         answers: list[int | None] = [None] * len(wanted)
         if tables is None:
             return answers
@@ -446,15 +449,16 @@ class LiveTables:
             writes, db = self._writes, self._db
             if db is None:
                 return None
-            if self._listed_at == writes:
-                return self._tables
+            listed_at, tables = self._listed
+            if listed_at == writes:
+                return tables
             try:
                 waiting = any(db.property_int_value(name) != 0 for name in _MEMORY)
-                self._tables = None if waiting else _TableFiles(self._path, db.live_files())
+                tables = None if waiting else _TableFiles(self._path, db.live_files())
             except Exception:  # the engine raises plain Exception, and will report it again
                 return None
-            self._listed_at = writes
-            return self._tables
+            self._listed = writes, tables
+            return tables
 
 
 #: A wanted value: its number, the memory for it, and offset and size of its block.
@@ -468,7 +472,7 @@ class _TableFiles:
         self._path = path
         self._files = [(file["start_key"], file["end_key"], file["name"]) for file in files]
         self._open: dict[str, _TableFile | None] = {}
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
 
     def find(self, key: bytes) -> tuple[_TableFile, int, int] | None:
         """Return the only table that has a key, and offset and size of its block, or None."""
@@ -491,10 +495,10 @@ class _TableFiles:
         """Return an open table, or None (cached) for a table that cannot be read here."""
         with self._lock:
             if name in self._open:
-                table = self._open.pop(name)
+                table = self._open.pop(name, None)
             else:
                 if len(self._open) >= OPEN_TABLES:  # threads that read from it keep it open
-                    del self._open[next(iter(self._open))]
+                    self._open.pop(next(iter(self._open)), None)
                 try:
                     table = _TableFile(self._path / name.lstrip("/"))
                 except (OSError, ValueError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from windeck._util.parallel import run_in_threads
+from windeck._util.threads import Task
 from windeck._util.validation import check_bytes
 from windeck.checkpoint.background import spare_memory
 from windeck.checkpoint.format.boxes import Box
@@ -39,9 +39,9 @@ class LentTensors:
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
-        self._released, self._abandoned = threading.Event(), False
+        self._released, self._abandoned = Task(lambda: None), False
         if not names:
-            self._released.set()
+            self._released.run()
 
     def release(self) -> None:
         """Release the tensors, after they were written or the save failed.
@@ -51,7 +51,7 @@ class LentTensors:
         RuntimeError
             After `abandon`, if there are such tensors: what was written may have changed.
         """
-        self._released.set()
+        self._released.run()
         if self._abandoned and self.names:
             raise RuntimeError(
                 "the call of save was interrupted while it wrote tensors, expected it to return"

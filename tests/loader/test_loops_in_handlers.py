@@ -1,0 +1,66 @@
+"""Signal handlers that use the loader whose loop they interrupt."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from models.oracle import Numbers
+from support.instructions import at_instructions
+from windeck._util.threads import is_held
+from windeck.loader import prefetch, runs
+from windeck.loader.loader import Loader
+
+FILES = (runs.__file__, prefetch.__file__)
+
+
+def is_ours(code: CodeType) -> bool:
+    return code.co_filename in FILES
+
+
+def take(batches: Iterator[Any], seen: list[int]) -> None:
+    seen += next(batches)["sample"].tolist()
+
+
+def handler(
+    batches: Any, seen: list[int], number: int
+) -> tuple[Callable[[FrameType], None], list[int]]:
+    """Return a function that takes a batch at its call of a number, and a list of its calls."""
+    called: list[int] = []
+
+    def handle(frame: FrameType) -> None:
+        called.append(1)
+        if len(called) != number + 1:
+            return
+        if is_held(batches._taking):
+            with pytest.raises(RuntimeError, match=r"^taking a batch in a signal handler int"):
+                take(batches, seen)
+        else:
+            take(batches, seen)
+
+    return handle, called
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_handler_takes_a_batch_between_two_or_is_refused(ahead: int) -> None:
+    """No batch is lost or handed out twice, and nobody waits for ever."""
+    taken = 0
+    for number in itertools.count(step=3):
+        loader = Loader(Numbers(20), batch_size=2, prefetch=ahead)
+        batches, seen = iter(loader), list[int]()
+        handle, called = handler(batches, seen, number)
+        take(batches, seen)
+        with at_instructions(handle, is_ours):
+            for _ in range(4):
+                take(batches, seen)
+        for batch in batches:
+            seen += batch["sample"].tolist()
+        assert sorted(seen) == list(range(20))
+        if len(called) <= number:
+            break
+        taken += 1
+    assert taken > 20
