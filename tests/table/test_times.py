@@ -241,6 +241,10 @@ def arguments() -> Iterator[tuple[Any, Fraction]]:
         yield moment, seconds_of(moment)
         yield moment.isoformat(), seconds_of(moment)
         yield moment.date(), seconds_of(dt.datetime.combine(moment.date(), dt.time()))
+        if 1 < moment.year < 9999:
+            yield f"{moment.isoformat()}+02:00", seconds_of(moment) - 7200
+            zone = dt.timezone(dt.timedelta(hours=-5))
+            yield moment.replace(tzinfo=zone), seconds_of(moment) + 5 * 3600
     for unit, size in NUMPY_SECONDS.items():
         ticks = np.array([1 - 2**63, -1, 0, 1, 2**63 - 1])
         for tick, stamp in zip(ticks.tolist(), ticks.view(f"M8[{unit}]"), strict=True):
@@ -429,7 +433,8 @@ def test_arguments_of_pandas_keep_their_nanoseconds_and_zones() -> None:
     columns = {"time": stamps, "value": np.zeros(9)}
     windows = wd.Windows(wd.Table.from_columns(columns, timestamp_column="time"), context_length=1)
     at = pandas.Timestamp(stamps[4])
-    for moment in (at, at.tz_localize("UTC").tz_convert("Europe/Berlin")):
+    text = f"{stamps[4]}+00:00"
+    for moment in (at, at.tz_localize("UTC").tz_convert("Europe/Berlin"), text):
         assert len(windows.subset(time=(moment, None))) == 5
         assert len(windows.subset(time=(None, moment))) == 4
         table = wd.Table.from_series([[1.0]], start=moment, freq="ns")

@@ -83,7 +83,7 @@ def parse_time(value: Any) -> Any:
     Examples
     --------
     >>> parse_time("2024-01-31T08:30+01:00")
-    np.datetime64('2024-01-31T07:30:00.000000')
+    np.datetime64('2024-01-31T07:30')
     >>> parse_time("20240131")
     Traceback (most recent call last):
     ValueError: a time stamp must be one such as '2014-03-01', got '20240131'
@@ -95,12 +95,14 @@ def parse_time(value: Any) -> Any:
         return np.datetime64(value.to_datetime64())
     if isinstance(value, str):
         text = value.strip()
-        if re.match(r"[+-]?\d", text) and not re.match(r"[+-]?(\d{4}$|\d{4,}-)", text):
-            raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
         zone = _ZONE.search(text)
+        begins = re.match(r"[+-]?(\d{4}$|\d{4,}-)", text) or not re.match(r"[+-]?\d", text)
+        if not begins or (zone is None and re.search(r"\d[T ].*[+-]", text)):
+            raise ValueError(f"a time stamp must be one such as '2014-03-01', got {value!r}")
         if zone is not None:
-            offset = "+00:00" if zone[0] == "Z" else f"{zone[0][:3]}:{zone[0][-2:]}"
-            value = dt.datetime.fromisoformat(text[: zone.start()] + offset)
+            minutes = 0 if zone[0] == "Z" else 60 * int(zone[0][1:3]) + int(zone[0][-2:])
+            offset = np.timedelta64(-minutes if zone[0][0] == "-" else minutes, "m")
+            return np.datetime64(text[: zone.start()]) - offset
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
     return np.datetime64(value)

@@ -103,7 +103,8 @@ def prepare(
         "mean_abs".
     train : (start, stop), optional
         The range of times, without stop, whose rows the scalers are fitted to; either may be None.
-        Numbers, or dates as ``numpy.datetime64`` takes them, in UTC. By default all rows.
+        Numbers, or dates and times such as "2024-01-31T12:00", in UTC or with their offset from
+        it. By default all rows.
     sample, seed
         Rows that a scaler is fitted to, drawn without replacement; None for all. See `Scaler.fit`.
     per_series : bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -474,8 +475,11 @@ _SEVERAL_LEVELS = (
 
 def check_levels(columns: Mapping[str, Any]) -> None:
     """Raise ValueError for Series of pandas of which an index says that they are several series."""
+    pandas = sys.modules.get("pandas")
     for name, data in columns.items():
-        if type(getattr(data, "index", None)).__name__ == "MultiIndex":
+        if pandas is None:
+            return
+        if isinstance(data, pandas.Series) and isinstance(data.index, pandas.MultiIndex):
             raise ValueError(f"column {name!r} {_SEVERAL_LEVELS}")
 
 
@@ -483,18 +487,18 @@ def _index_of(series: Sequence[Any]) -> Any:
     """Return the indexes of pandas Series as lists of timestamps, None if they are not time."""
     found: list[Any] = [getattr(one, "index", None) for one in series]
     found = [index.to_timestamp() if hasattr(index, "to_timestamp") else index for index in found]
+    pandas = sys.modules.get("pandas")
     for place, index in enumerate(found):
-        if type(index).__name__ == "MultiIndex":
+        if pandas is not None and isinstance(index, pandas.MultiIndex):
             raise ValueError(f"series {place} {_SEVERAL_LEVELS}")
     timed = [getattr(getattr(index, "dtype", None), "kind", "") == "M" for index in found]
     if not any(timed):
-        named = [getattr(index, "name", None) for index in found]
-        if any(name is not None for name in named):
-            place = next(place for place, name in enumerate(named) if name is not None)
-            raise ValueError(
-                f"series {place} has an index {named[place]!r} that has no time stamps and would "
-                "be lost; expected an index of time, or reset_index(drop=True)"
-            )
+        for place, index in enumerate(found):
+            if pandas is not None and isinstance(index, pandas.Index) and index.name is not None:
+                raise ValueError(
+                    f"series {place} has an index {index.name!r} that has no time stamps and would "
+                    "be lost; expected an index of time, or reset_index(drop=True)"
+                )
         return None
     if not all(timed):
         raise ValueError(
