@@ -144,9 +144,10 @@ def test_a_shard_is_in_memory_once(tmp_path: Path) -> None:
     ).encode()
     first = 4 * (samples + 2) + len(config)
     offsets = [first + number * (4 + width) for number in range(samples + 1)]
-    raw = struct.pack(f"<{samples + 2}I", samples, *offsets) + config
+    pieces = [struct.pack(f"<{samples + 2}I", samples, *offsets), config]
     for _ in range(samples):
-        raw += struct.pack("<I", width) + random.integers(0, 256, width, np.uint8).tobytes()
+        pieces += [struct.pack("<I", width), random.bytes(width)]
+    raw = b"".join(pieces)
     packed_bytes = pa.compress(raw, "zstd", asbytes=True)
     (tmp_path / "shard.00000.mds.zstd").write_bytes(packed_bytes)
     entry = {
@@ -196,7 +197,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("stated", [HUGE, 2**33, 2**62])
+@pytest.mark.parametrize("stated", [HUGE, 2**62])
 @pytest.mark.parametrize(
     ("kind", "reader"),
     [
