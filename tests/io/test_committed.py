@@ -140,7 +140,7 @@ def hudi(root: Path) -> str:
 
 def lance(root: Path) -> str:
     put(root, "_versions/1.manifest", text="x")
-    put(root, "data/a.parquet", 1)
+    put(root, "data/a.lance", text="x")
     return "a Lance dataset.*to_table"
 
 
@@ -202,6 +202,7 @@ def saved_and_lost(root: Path) -> str:
 
 def not_saved(root: Path) -> Rows:
     put(root, "a.parquet", 1)
+    put(root, "_versions/old.parquet", 2)
     put(root, "state.json", text='{"_indices": [1], "mine": true}')
     put(root, "metadata/notes.json", text="{}")
     return [1]
@@ -269,6 +270,8 @@ def test_every_reader(case: Callable[[Path], Rows | str], place: str, tmp_path: 
     for reader in READERS:
         if reader is read_streamed and streams:
             continue  # Files of `save_to_disk` are streams, which are not read in parts.
+        if reader is read_all_below and case is lance:
+            continue  # No file of it matches.
         if isinstance(expected, str):
             with pytest.raises((ValueError, FileNotFoundError), match=expected):
                 reader(where)

@@ -122,10 +122,16 @@ def _committed(
             marks.setdefault(folder, set()).add(name)
         elif name.endswith(".metadata.json") and _ICEBERG.fullmatch(path):
             marks.setdefault(_split(folder[:-1])[0], set()).add("metadata/")
+    looked_at = [*wanted, *_lance(files)]
     for folder, names in marks.items():
-        if any(path.startswith(folder) for path in wanted):
+        if any(path.startswith(folder) for path in looked_at):
             files = _of_folder(home, folder, names, files)
     return files
+
+
+def _lance(files: Iterable[str]) -> list[str]:
+    """Return files of Lance datasets, which no reader here takes."""
+    return [path for path in files if path.endswith(".lance")]
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -144,7 +150,7 @@ def _of_folder(home: str, folder: str, names: set[str], files: list[str]) -> lis
         raise _foreign(where, "an Iceberg table", "pyiceberg, as table.scan().to_arrow()")
     if ".hoodie/" in names:
         raise _foreign(where, "a Hudi table", "hudi, as HudiTable(path).read_snapshot()")
-    if "_versions/" in names:
+    if "_versions/" in names and any(path.startswith(folder) for path in _lance(files)):
         raise _foreign(where, "a Lance dataset", "lance, as lance.dataset(path).to_table()")
     if "dataset_dict.json" in names:
         _check_splits(where)
