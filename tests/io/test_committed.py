@@ -305,9 +305,23 @@ def test_a_partition_of_a_table(place: str, tmp_path: Path) -> None:
     assert documents(f"{root}/delta/site=North Sea") == [1]
     with pytest.raises(ValueError, match="Iceberg"):
         read(f"{root}/iceberg/data")
+    if place == "remote":
+        system = fsspec.filesystem("memory")
+        path = "/committed/parts/delta/site=North Sea"
+        assert loads(wd.Table.read(path, columns=["load"], filesystem=system)) == [1]
     # A file that is named is read.
     assert read(f"{root}/delta/site=North Sea/b.parquet") == [2]
     assert read([f"{root}/delta/site=North Sea/{name}.parquet" for name in "ab"]) == [1, 2]
+
+
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delta_partitioned(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert read(".") == read("*/*.parquet") == [1, 3]
+    assert read("site=North Sea") == read("site=North Sea/*.parquet") == [1]
+    monkeypatch.chdir(tmp_path / "site=North Sea")
+    assert read(".") == read("*.parquet") == read("../site=N*/*.parquet") == [1]
+    assert documents(".") == [1]
 
 
 def test_datasets_by_partition(tmp_path: Path) -> None:

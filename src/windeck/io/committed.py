@@ -63,7 +63,7 @@ def committed_files(
         Files have to be read by the library of their format; the message names it.
     """
     found = _committed(home, list(files), hidden, wanted)
-    above, below = home, ""
+    above, below = home if filesystem.is_remote(home) else os.path.abspath(home), ""
     while (name := _name(above)) and ("=" in name or (name == "data" and not below)):
         above, below = filesystem.parent(above), f"{name}/{below}"
     if not below:
@@ -76,9 +76,9 @@ def committed_files(
 
 def _name(folder: str) -> str:
     if isinstance(folder, RemotePath):
-        parts = folder.partition("://")[2].rstrip("/").split("/")
+        parts = (folder.partition("://")[2] or folder).rstrip("/").split("/")
         return parts[-1] if len(parts) > 1 else ""
-    return os.path.basename(os.path.abspath(folder))
+    return os.path.basename(folder)
 
 
 def list_beside(home: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
