@@ -198,7 +198,7 @@ def test_a_url(save: Save, web: Website) -> None:
         assert (found.path, found.time, found.target) == (url, ("ds",), "y")
         table = demo_job.read_table(demo_job.Job(url, found.time, found.ids, found.target))
         assert table["y"].tolist() == (np.arange(50) ** 1.5).tolist()
-    with pytest.raises(ValueError, match="Protocol not known: nosuch"):
+    with pytest.raises(ValueError, match="no file system has the scheme nosuch"):
         infer("nosuch://bucket/a.parquet")
 
 

@@ -20,14 +20,17 @@ BLOCK = bytes(1 << 26)
 #: Bytes of a file, decompressed.
 HUGE = 1 << 29
 #: KiB that a process may take for a file of some kB: the limit, and what is made of it.
-MOST_KIB = 600_000
+MOST_KIB = 800_000
 
 CHILD = """
-    import os, resource, sys
+    import os, sys
     import numpy, pyarrow.csv, pyarrow.json, pyarrow.parquet
     import windeck as wd
     from windeck import Documents, Table
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    def mark(name):
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(name))
+    before = mark("VmRSS")
     path = sys.argv[1]
     try:
         {code}
@@ -35,7 +38,7 @@ CHILD = """
         print(f"{{type(error).__name__}}: {{error}}".splitlines()[0])
     else:
         print("read")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(mark("VmHWM") - before)
 """
 
 
@@ -134,31 +137,32 @@ def test_mds(tmp_path: Path, stated: str) -> None:
 
 def test_a_shard_is_in_memory_once(tmp_path: Path) -> None:
     """A shard within its limit: a buffer of its bytes, and no copy of it."""
-    tokens = np.random.default_rng(0).integers(0, 50_000, 60_000_000, np.uint16).tobytes()
+    samples, width = 100, 1_000_000
+    random = np.random.default_rng(0)
     config = json.dumps(
         {"column_names": ["tokens"], "column_encodings": ["bytes"], "column_sizes": [None]}
     ).encode()
-    first = 12 + len(config)
-    size = first + 4 + len(tokens)
-    raw = struct.pack("<III", 1, first, size) + config + struct.pack("<I", len(tokens)) + tokens
+    first = 4 * (samples + 2) + len(config)
+    offsets = [first + number * (4 + width) for number in range(samples + 1)]
+    pieces = [struct.pack(f"<{samples + 2}I", samples, *offsets), config]
+    for _ in range(samples):
+        pieces += [struct.pack("<I", width), random.bytes(width)]
+    raw = b"".join(pieces)
     packed_bytes = pa.compress(raw, "zstd", asbytes=True)
     (tmp_path / "shard.00000.mds.zstd").write_bytes(packed_bytes)
     entry = {
         "format": "mds",
         "version": 2,
-        "raw_data": {"basename": "shard.00000.mds", "bytes": size},
+        "raw_data": {"basename": "shard.00000.mds", "bytes": len(raw)},
         "zip_data": {"basename": "shard.00000.mds.zstd", "bytes": len(packed_bytes)},
         "compression": "zstd",
-        "samples": 1,
+        "samples": samples,
         **json.loads(config),
     }
     (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
-    code = "assert Documents(path, dtype='uint16').locate(0)[0] == 'default' and "
-    code += "len(Documents(path, dtype='uint16')[0][:5])"
-    message, grown = read_in_child(code, tmp_path)
+    message, grown = read_in_child("len(Documents(path, dtype='uint16')[0])", tmp_path)
     assert message == "read"
-    # The shard, the document that is handed out, and the samples while they are looked at.
-    assert grown < 3.6 * len(tokens) / 1024
+    assert grown < 1.5 * len(raw) / 1024
 
 
 def test_within_the_limit(tmp_path: Path) -> None:
@@ -193,7 +197,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("stated", [HUGE, 2**33, 2**62])
+@pytest.mark.parametrize("stated", [HUGE, 2**62])
 @pytest.mark.parametrize(
     ("kind", "reader"),
     [

@@ -190,18 +190,21 @@ def hostile(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 READ = """
-    import resource, sys
+    import sys
     import pyarrow.parquet
     import aiohttp, fsspec.implementations.http
     import windeck as wd
     from windeck.io import remote
     remote.RETRY.first_delay, remote.RETRY.attempts = 0.001, 2
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    def mark(name):
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(name))
+    before = mark("VmRSS")
     try:
         wd.Table.read(sys.argv[1])
     except (OSError, ValueError) as error:
         print(type(error).__name__, error)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(mark("VmHWM") - before)
 """
 
 

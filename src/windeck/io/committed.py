@@ -63,7 +63,7 @@ def committed_files(
         Files have to be read by the library of their format; the message names it.
     """
     found = _committed(home, list(files), hidden, wanted)
-    above, below = home, ""
+    above, below = home if filesystem.is_remote(home) else os.path.abspath(home), ""
     while (name := _name(above)) and ("=" in name or (name == "data" and not below)):
         above, below = filesystem.parent(above), f"{name}/{below}"
     if not below:
@@ -76,9 +76,9 @@ def committed_files(
 
 def _name(folder: str) -> str:
     if isinstance(folder, RemotePath):
-        parts = folder.partition("://")[2].rstrip("/").split("/")
+        parts = (folder.partition("://")[2] or folder).rstrip("/").split("/")
         return parts[-1] if len(parts) > 1 else ""
-    return os.path.basename(os.path.abspath(folder))
+    return os.path.basename(folder)
 
 
 def list_beside(home: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -122,10 +122,16 @@ def _committed(
             marks.setdefault(folder, set()).add(name)
         elif name.endswith(".metadata.json") and _ICEBERG.fullmatch(path):
             marks.setdefault(_split(folder[:-1])[0], set()).add("metadata/")
+    looked_at = [*wanted, *_lance(files)]
     for folder, names in marks.items():
-        if any(path.startswith(folder) for path in wanted):
+        if any(path.startswith(folder) for path in looked_at):
             files = _of_folder(home, folder, names, files)
     return files
+
+
+def _lance(files: Iterable[str]) -> list[str]:
+    """Return files of Lance datasets, which no reader here takes."""
+    return [path for path in files if path.endswith(".lance")]
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -144,7 +150,7 @@ def _of_folder(home: str, folder: str, names: set[str], files: list[str]) -> lis
         raise _foreign(where, "an Iceberg table", "pyiceberg, as table.scan().to_arrow()")
     if ".hoodie/" in names:
         raise _foreign(where, "a Hudi table", "hudi, as HudiTable(path).read_snapshot()")
-    if "_versions/" in names:
+    if "_versions/" in names and any(path.startswith(folder) for path in _lance(files)):
         raise _foreign(where, "a Lance dataset", "lance, as lance.dataset(path).to_table()")
     if "dataset_dict.json" in names:
         _check_splits(where)
