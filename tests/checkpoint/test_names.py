@@ -65,7 +65,8 @@ def test_names_that_differ_by_a_piece(
     plain, wrapped = state(), state(**{place: piece})
     target, saved = (wrapped, plain) if side == "target" else (plain, wrapped)
     target = {name: torch.zeros_like(value) for name, value in target.items()}
-    checkpoint.save(memory, step=1, **{root: {**saved}})
+    options: dict[str, Any] = {root: {**saved}}
+    checkpoint.save(memory, step=1, **options)
     given = make(target)
     for strict in (False, True):
         with pytest.raises(KeyError) as caught:
@@ -100,10 +101,12 @@ def test_names_that_differ_by_a_piece(
 def test_nothing_in_common(
     saved: dict[str, Any], target: dict[str, Any], root: str, memory: Store
 ) -> None:
-    checkpoint.save(memory, step=1, **{root: saved})
+    kept: dict[str, Any] = {root: saved}
+    into: dict[str, Any] = {root: target}
+    checkpoint.save(memory, step=1, **kept)
     for strict in (True, False):
         with pytest.raises(KeyError, match=f"the names in {root} are not those of") as caught:
-            checkpoint.load(memory, **{root: target}, strict=strict)
+            checkpoint.load(memory, **into, strict=strict)
         assert "strict=False" not in str(caught.value)
     assert all(not value.any() for value in target.values() if isinstance(value, torch.Tensor))
 

@@ -120,13 +120,13 @@ def use_sampler(found: Any) -> None:
 
 
 def sampler_loop() -> tuple[Any, Any]:
-    loop = iter(OrderSampler(50, seed=3))
+    loop: Any = iter(OrderSampler(50, seed=3))
     list(islice(loop, 7))
     return (lambda: iter(OrderSampler(50, seed=3))), loop.state_dict()
 
 
 def dataset_loop() -> tuple[Any, Any]:
-    loop = iter(IterDataset(mixture(), batch_size=4))
+    loop: Any = iter(IterDataset(mixture(), batch_size=4))
     next(loop)
     return (lambda: iter(IterDataset(mixture(), batch_size=4))), loop.state_dict()
 

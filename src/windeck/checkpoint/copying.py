@@ -461,8 +461,8 @@ class _Copier:
             )
             stored = value or b""
             if moved != commit:
-                payload = _renumbered(payload, self._number)
-                stored = encode(Label(Kind.MANIFEST, commit.generation, commit.save), payload)
+                label = Label(Kind.MANIFEST, commit.generation, commit.save)
+                stored = encode(label, _renumbered(payload, self._number))
             pair = self._moved(key, stored)
             copied.append(moved._replace(manifest_bytes=len(pair[1]), manifest_crc=crc32c(pair[1])))
             yield pair

@@ -18,11 +18,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
+from windeck.checkpoint.format.names import check_common_names, piece_hint
 from windeck.checkpoint.format.state_json import encode, restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import compare_optimizer, load
 from windeck.checkpoint.maintenance import log
-from windeck.checkpoint.read.names import check_common_names, piece_hint
 from windeck.checkpoint.saving import save
 from windeck.checkpoint.training_state import (
     compare_count,

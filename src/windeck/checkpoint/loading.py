@@ -15,8 +15,8 @@ from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition, shape_of
+from windeck.checkpoint.format.names import name_mismatch_message
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
-from windeck.checkpoint.read.names import name_mismatch_message
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
 from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
@@ -183,7 +183,7 @@ class LoadOperation:
                 root.finish()
         self._tables = tables
         names["embeddings"] = tables.unexpected
-        self._missing = [name for root in (*self._roots, tables) for name in root.missing]
+        self._missing = [name for root in self._roots for name in root.missing] + tables.missing
         self.unexpected = [name for more in names.values() for name in more]
         return names
 

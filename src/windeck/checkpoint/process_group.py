@@ -20,10 +20,10 @@ from windeck.checkpoint.background import BackgroundSave
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import iter_chunks
 from windeck.checkpoint.format.manifests import check_tag, find_commit
+from windeck.checkpoint.format.names import name_mismatch_message
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.loading import Loaded, LoadOperation
 from windeck.checkpoint.maintenance import Retain, remove_old
-from windeck.checkpoint.read.names import name_mismatch_message
 from windeck.checkpoint.saving import merge_open_store, start_writing, write_shard
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
@@ -461,17 +461,23 @@ def load_in_group(
     number = ranks.run_on_first(find)
     try:
         unclaimed = run(compare)
-        more = _unclaimed_names(unclaimed)
         if operation.strict:
-            for root, names in more.items():
-                raise KeyError(name_mismatch_message(root, f"generation {number}", [], names))
-        operation.unexpected = [name for names in more.values() for name in names]
+            _check_unclaimed_names(unclaimed, f"generation {number}")
+        operation.unexpected = [
+            name for own in _unclaimed_names(unclaimed).values() for name in own
+        ]
         run(read)
         operation.commit()
     except BaseException:
         operation.roll_back()
         raise
     return loaded[0]
+
+
+def _check_unclaimed_names(names: list[dict[str, list[str]]], found: str) -> None:
+    """Raise a KeyError for names in the checkpoint that no rank has."""
+    for root, more in _unclaimed_names(names).items():
+        raise KeyError(name_mismatch_message(root, found, [], more))
 
 
 def _unclaimed_names(names: list[dict[str, list[str]]]) -> dict[str, list[str]]:

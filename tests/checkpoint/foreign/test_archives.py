@@ -163,7 +163,7 @@ def test_wrong_files(memory: Store, tmp_path: Path) -> None:
 def test_every_flipped_byte(packed: bool, memory: Store, tmp_path: Path) -> None:
     """The arrays of the file, or a ValueError that names it."""
     file = tmp_path / "a.npz"
-    arrays = {"x": np.arange(40, dtype=np.int16), "layer/y": np.ones((2, 3))}
+    arrays: Any = {"x": np.arange(40, dtype=np.int16), "layer/y": np.ones((2, 3))}
     (np.savez_compressed if packed else np.savez)(file, **arrays)
     whole = file.read_bytes()
     for place in range(len(whole)):

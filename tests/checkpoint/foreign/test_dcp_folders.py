@@ -16,6 +16,7 @@ import torch
 from torch.distributed._shard.metadata import ShardMetadata
 from torch.distributed._shard.sharded_tensor import init_from_local_shards
 from torch.distributed._shard.sharded_tensor.shard import Shard as TensorShard
+from torch.distributed.checkpoint import metadata as theirs
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -384,3 +385,26 @@ def test_a_folder_that_is_cut_short(memory: Store, tmp_path: Path) -> None:
         FileNotFoundError, match=r"has no .metadata of torch.distributed.checkpoint"
     ):
         checkpoint.import_(folder, memory)
+
+
+def test_metadata_that_list_more_than_they_hold(memory: Store, tmp_path: Path) -> None:
+    """Shared lists of shards, and positions in lists far from each other, are few bytes."""
+    size = torch.Size([4])
+    chunk = theirs.ChunkStorageMetadata(torch.Size([0]), size)
+    shared = [chunk] * 3000
+    properties = theirs.TensorProperties(torch.float32)
+    tensors: Any = {
+        f"t{i}": theirs.TensorStorageMetadata(properties, size, shared) for i in range(400)
+    }
+    values: Any = {f"v{i}": theirs.BytesStorageMetadata() for i in range(2000)}
+    far = {name: (name, 1900) for name in values}
+    deep = {name: (name, *[0] * 150) for name in values}
+    for contents, paths, words in (
+        (tensors, None, r"lists 1,200,000 shards in .* bytes, expected fewer"),
+        (values, far, r"lists of 3,802,000 positions for 2,000 values, expected up to 10"),
+        (values, deep, r"v0 has a path of 151 keys, expected 100"),
+    ):
+        found = theirs.Metadata(contents, planner_data=paths, storage_data={})
+        (tmp_path / ".metadata").write_bytes(pickle.dumps(found))
+        with pytest.raises(ValueError, match=words):
+            checkpoint.import_(tmp_path, memory)

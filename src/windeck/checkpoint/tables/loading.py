@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from windeck.checkpoint.format.names import piece_hint
 from windeck.checkpoint.format.table_entries import TableEntry
-from windeck.checkpoint.read.names import piece_hint
 from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, convert_values
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.writing import (
