@@ -10,6 +10,7 @@ the program with the stacks of its threads.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import sys
 import tempfile
@@ -199,6 +200,7 @@ def main(name: str, count: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(number, place, file=sys.stderr)
             called += len(run(lambda frame: None, Path(folder)))
+        gc.collect()  # tables and their threads
     print(f"{len(found)} places, the handler was called in {called}")
 
 

@@ -6,7 +6,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from typing import Any
 
 __all__ = ["LRUCache"]
@@ -92,8 +91,10 @@ class LRUCache:
             if entry is None:
                 entry = self._add(key, self._size_of(key))
             else:
-                with suppress(KeyError):  # a signal handler dropped it
+                try:  # noqa: SIM105 - a context manager takes longer than all the rest
                     self._entries.move_to_end(key)
+                except KeyError:  # a signal handler dropped it
+                    pass
         if entry.value is None:
             with entry.lock:
                 made = create() if entry.value is None else None

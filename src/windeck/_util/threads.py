@@ -48,12 +48,10 @@ class Task(Generic[R]):
     (True, False, 42)
     """
 
-    #: The thread that makes the call; None before.
-    thread: int | None = None
-
     def __init__(self, call: Callable[[], R]) -> None:
         self._call: Callable[[], R] | None = call
-        self._claims: dict[str, object] = {}
+        #: The claim of the thread that makes the call, with its number; None if it is cancelled.
+        self._claims: dict[str, list[int | None]] = {}
         self._waiting: list[Any] = []
         self._outcome: tuple[R] | BaseException | None = None
 
@@ -62,12 +60,11 @@ class Task(Generic[R]):
 
         An error is raised by `result`; KeyboardInterrupt and the like by this as well.
         """
-        claim = object()
+        claim: list[int | None] = [_thread.get_ident()]  # a new object, like no other
         outcome: tuple[R] | BaseException = Cancelled("a call was interrupted before it began")
         try:
             if self._claims.setdefault("by", claim) is not claim:
                 return False
-            self.thread = _thread.get_ident()
             assert self._call is not None
             outcome = (self._call(),)
         except Exception as error:
@@ -83,7 +80,7 @@ class Task(Generic[R]):
 
     def cancel(self) -> bool:
         """Prevent the call; return False if it has begun, or was cancelled before."""
-        claim = object()
+        claim: list[int | None] = [None]
         if self._claims.setdefault("by", claim) is not claim:
             return False
         self._end(Cancelled("the call was cancelled"))
@@ -106,7 +103,7 @@ class Task(Generic[R]):
 
     def is_mine(self) -> bool:
         """Return whether this thread is in the call: it must not wait for it."""
-        return self.thread == _thread.get_ident() and not self.done()
+        return self._claims.get("by") == [_thread.get_ident()] and not self.done()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of the call, for `timeout` seconds at most; return whether it ended."""

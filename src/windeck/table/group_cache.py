@@ -68,6 +68,8 @@ class GroupCache:
         self._queued.run()
         #: Groups that were dropped while they were read, until they have been, and their bytes.
         self._dropped: dict[Task[Any], int] = {}
+        #: Groups that threads of the pool read, or will read.
+        self._ahead: set[Task[Any]] = set()
         self._pool = Pool(AHEAD)
         #: Number of groups read.
         self.reads = 0
@@ -77,6 +79,7 @@ class GroupCache:
         self._lock, self._queued = threading.RLock(), Task(_nothing)
         self._queued.run()
         self._groups, self._dropped, self._pool = OrderedDict(), {}, Pool(AHEAD)
+        self._ahead = set()
         self._process = os.getpid()
 
     def held(self, reader: GroupSource) -> list[Blocks]:
@@ -111,15 +114,15 @@ class GroupCache:
             self._reset_after_fork()
         key, needed = (reader, blocks), {*following, *needed}
         with self._lock:
-            task, is_new = self._groups.get(key), False
+            task = self._groups.get(key)
             if (task is None or not task.done()) and self._is_interrupted():
                 return reader.load(blocks, _nothing)
             if task is None:
-                task, is_new = self._add(key, self._by_use(reader, needed)), True
+                task = self._add(key, self._by_use(reader, needed))
             else:
                 self._move_to_end(key)
         try:
-            if is_new:
+            if task not in self._ahead:
                 self._run(task)
             found = task.result()
         except Cancelled:  # Another thread dropped it before it was read.
@@ -153,6 +156,7 @@ class GroupCache:
             task.run()
         finally:
             self._dropped.pop(task, None)
+            self._ahead.discard(task)
 
     def _is_interrupted(self) -> bool:
         """Return whether a signal handler calls this, which interrupted the reading of a group.
@@ -182,8 +186,12 @@ class GroupCache:
         task = self._add(key, others, lambda: _end(queued))
         if optional:  # It is dropped before the groups in use of other readers.
             self._move_to_end(key, last=False)
-        before, self._queued = self._queued, queued
-        self._pool.submit(partial(self._run_in_turn, before, queued, task))
+        self._pool.submit(partial(self._run_in_turn, self._queued, queued, task))
+        # Only now: a signal handler that comes before reads the group itself.
+        self._queued = queued
+        self._ahead.add(task)
+        if task.done():
+            self._ahead.discard(task)
 
     def _used(self, added: _Key) -> int:
         return sum(map(_bytes_of, (*self._groups, added)))
