@@ -205,3 +205,20 @@ def test_a_download_is_measured(server: str) -> None:
         measure_network(f"{server}/nothing", seconds=1.0)
     with pytest.raises(OSError, match="refused"):
         measure_network("http://127.0.0.1:1/", seconds=1.0)
+
+
+@linux
+def test_what_other_programs_use_is_counted() -> None:
+    """Seconds of all cores, those of this process included; its time in the queue is known."""
+    before = snapshot()
+    planted.spin(20_000_000)
+    after = snapshot()
+    assert before.machine is not None
+    assert after.machine is not None
+    process, _ = before.until(after)
+    ticks = 4 * (os.cpu_count() or 1) / os.sysconf("SC_CLK_TCK")
+    assert after.machine - before.machine > process.cpu_seconds - ticks
+    if Path("/proc/thread-self/schedstat").exists():
+        assert before.queued is not None
+        assert after.queued is not None
+        assert after.queued >= before.queued

@@ -6,7 +6,12 @@ The loops are real, so they take time; nothing is compared with seconds, and the
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ import windeck as wd
 from support import planted
 from windeck.diagnosis import diagnosing, loops
 from windeck.diagnosis.report import Diagnosis
+from windeck.diagnosis.verdict import lost_shares, others_share
 
 pytestmark = [
     # The workers of torch's DataLoader are forked, which newer Pythons advise against.
@@ -33,11 +39,13 @@ def diagnosed(loader: Any, step: Any = None, **options: Any) -> Diagnosis:
 
 
 def diagnosed_as(kind: str, *arguments: Any, **options: Any) -> Diagnosis:
-    """Return a diagnosis with a finding of a kind; other programs may hide competition at first."""
+    """Return a diagnosis with a finding of a kind; other programs may hide competition."""
     for _ in range(4):
         found = diagnosed(*arguments, **options)
         if kind in {finding.kind for finding in found.findings}:
             return found
+    if others_share(found.measured) > 0.5:
+        pytest.skip("other programs use most of the cores, as the report says")
     pytest.fail(f"expected a finding of the kind {kind!r}, got {found.verdict}")
 
 
@@ -131,6 +139,37 @@ def test_a_loader_that_competes_with_processes() -> None:
     assert found.measured.subject.workers == workers
 
 
+@pytest.fixture
+def busy_programs() -> Iterator[None]:
+    """Run programs that use all cores and are no children of this process."""
+    program = f"{sys.executable} -c 'while True: pass' > /dev/null & echo $!"
+    with ExitStack() as ends:
+        for _ in range(os.cpu_count() or 1):
+            shell = subprocess.run(["sh", "-c", program], stdout=subprocess.PIPE, check=True)
+            process = os.pidfd_open(int(shell.stdout))
+            ends.callback(os.close, process)
+            ends.callback(signal.pidfd_send_signal, process, signal.SIGKILL)
+        yield
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.usefixtures("busy_programs")
+def test_a_loader_that_does_not_compete_where_other_programs_do() -> None:
+    """A loader that takes little from the step is not blamed, and the report names the others."""
+    model = torch.nn.Linear(2048, 64)
+    rows = torch.ones(64, 2048)
+
+    def step(batch: Any) -> None:
+        model(rows).square().mean().backward()
+
+    for _ in range(4):
+        found = diagnosed(wd.Loader(planted.SpinningSource(200), batch_size=8), step)
+        assert {one.kind for one in found.findings} <= {"step", "others"}, found.verdict
+        waiting, _ = lost_shares(found.measured)
+        assert waiting >= 0.1 or found.findings[0].kind == "step"
+        assert "other programs used" in found.measured.notes[-1]
+
+
 def test_batches_made_between_steps() -> None:
     """A loader that could keep up, but makes each batch on request, is to work ahead."""
     loader = DataLoader(planted.Asleep(0.002), batch_size=4, shuffle=True)
@@ -167,4 +206,4 @@ def test_requests_that_overlap_with_queued_work(
     assert both is not None
     if kind == "step":
         assert both.waited > 10 * both.stepped  # as the host sees it
-    assert "a GPU is used" in found.measured.notes[-1]
+    assert any("a GPU is used" in note for note in found.measured.notes)

@@ -16,6 +16,7 @@ import pytest
 
 from support.diagnoses import MACHINE, measured
 from support.store_servers import unavailable
+from windeck.diagnosis.drawing import rate_bars
 from windeck.diagnosis.measurements import FORMAT, Machine, Measurements, Usage
 from windeck.diagnosis.report import Diagnosis, comparison, comparison_html
 from windeck.diagnosis.tables import aligned, compared_table
@@ -240,3 +241,23 @@ def test_a_browser_shows_the_pictures(browser: Callable[[str], bytes], tmp_path:
     assert seen[DISK] < 400  # the legend alone
     both = colours(browser(comparison_html([("a", STARVED), ("b", FAST)])), tmp_path)
     assert {WAIT, STEP} <= set(both)
+
+
+@pytest.mark.parametrize(
+    ("rates", "widths"),
+    [
+        ((1_280_000.0, 2_000.0, 40_000.0), (1.0, 0.0969, 0.5157)),  # powers of ten from 1,000 on
+        ((1_000.0, 0.001, 1.0), (1.0, 1 / 7, 4 / 7)),
+        ((50.0, 10.0, 25.0), (1.0, 0.2, 0.5)),
+        ((7.0, 7.0, 7.0), (1.0, 1.0, 1.0)),
+    ],
+)
+def test_bars_of_rates_are_seen(rates: tuple[float, ...], widths: tuple[float, ...]) -> None:
+    """In proportion, or on a logarithmic scale that says so."""
+    picture = rate_bars([(str(rate), rate, "step") for rate in rates])
+    found = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', picture)]
+    assert [width / found[0] for width in found] == pytest.approx(widths, abs=1e-3)
+    assert ("logarithmic scale from " in picture) == (max(rates) > 20 * min(rates))
+    if rates[0] > 1e6:
+        assert "logarithmic scale from 1,000 on" in picture
+    assert "rect" in rate_bars([("none", 0.0, "step"), ("some", 5.0, "step")])

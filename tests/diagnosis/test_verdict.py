@@ -157,6 +157,70 @@ def test_one_long_wait_for_a_loader_that_computes_little() -> None:
     assert found.share == pytest.approx(1 - 1 / 6)
 
 
+def test_threads_of_a_step_that_use_more_where_they_wait_for_each_other() -> None:
+    """The loader takes no more from the step than its batches alone cost."""
+    given = measured(0.001, 0.01, beside=0.02, ahead=2, cpu=0.9)
+    both = replace(given.both or loop(1.0), process=Usage(cpu_seconds=3.0))
+    (found,) = findings_of(replace(given, both=both))
+    assert found.kind == "step"
+
+
+def crowded(others: float, queued: float, **options: Any) -> Measurements:
+    """Return measurements of a step of 10 ms that takes 20 ms beside a loader of 6 ms.
+
+    Parameters
+    ----------
+    others
+        Seconds that other programs use in each loop.
+    queued
+        Seconds that the step is ready without a core in the loop beside the loader.
+    """
+    given = measured(0.006, 0.01, beside=0.02, ahead=2, cpu=1.0, **options)
+    assert given.both is not None
+    assert given.step is not None
+    return replace(
+        given,
+        machine=replace(MACHINE, cores=2),
+        loader=replace(given.loader, others_seconds=others, queued_seconds=0.0),
+        both=replace(given.both, others_seconds=others, queued_seconds=queued),
+        step=replace(given.step, others_seconds=others, queued_seconds=0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "queued", "lost"),
+    [
+        (0.0, 1.0, 0.3),  # as far as the loader uses the processor
+        (0.6, 1.0, 0.25),  # half of the queue is its own
+        (2.4, 1.0, 0.1),  # a fifth
+        (2.4, 0.0, 0.3),  # it waits for a lock, not for a core
+        (6.0, 1.0, 1 / 22),
+    ],
+)
+def test_time_without_a_core_is_divided_between_the_loader_and_others(
+    others: float, queued: float, lost: float
+) -> None:
+    given = crowded(others, queued)
+    assert lost_shares(given) == pytest.approx((0.0, lost))
+    (found,) = findings_of(given)
+    assert found.kind == ("cores" if lost >= 0.1 else "step")
+
+
+@pytest.mark.parametrize(("others", "kind"), [(2.0, "others"), (0.05, "step"), (None, "step")])
+def test_a_wait_for_a_loader_that_is_kept_from_the_cores(others: float | None, kind: str) -> None:
+    given = measured(0.0001, 0.01, ahead=2, cpu=0.9, machine=replace(MACHINE, cores=2))
+    both = loop(0.02, wait=0.01, step=0.01, process=Usage(cpu_seconds=1.009))
+    both = replace(both, others_seconds=others)
+    given = replace(given, both=both)
+    (found,) = findings_of(given)
+    assert found.kind == kind
+    if kind == "others":
+        assert "50 % of the time is lost to other programs, which use the cores" in verdict_of(
+            given
+        )
+        assert "other programs use 0.7 of 2 cores" in found.sentence
+
+
 def test_two_findings_are_sorted_by_their_share() -> None:
     given = measured(0.06, 0.01, beside=0.02, workers=4, cpu=1.0)
     assert [finding.kind for finding in findings_of(given)] == ["compute", "cores"]
@@ -195,13 +259,26 @@ SECONDS = st.floats(1e-6, 1e3)
     }),
     stages=st.dictionaries(st.sampled_from(["samples", "collate", "gather"]), SECONDS),
     speed=st.sampled_from([0.01, 1.0, 100.0]),
+    machine_use=st.tuples(*[st.none() | st.floats(0, 1e4)] * 4),
 )  # fmt: skip
 def test_any_numbers_have_a_verdict(
-    loader: float, step: float | None, cores: int, speed: float, **options: Any
+    loader: float,
+    step: float | None,
+    cores: int,
+    speed: float,
+    machine_use: tuple[float | None, ...],
+    **options: Any,
 ) -> None:
     """Shares are in [0, 1], kinds are known, and the text is one line."""
     machine = replace(MACHINE, cores=cores)
     given = measured(loader, step, machine=machine, **options)
+    others, queued, *more = machine_use
+    if given.both is not None and given.step is not None:
+        given = replace(
+            given,
+            both=replace(given.both, others_seconds=others, queued_seconds=queued),
+            step=replace(given.step, others_seconds=more[0], queued_seconds=more[1]),
+        )
     found = findings_of(given)
     assert found
     assert all(finding.kind in CAUSES and 0 <= finding.share <= 1 for finding in found)

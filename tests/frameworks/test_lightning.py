@@ -239,18 +239,19 @@ def test_every_validation_is_made_once(interval: int | float, kill_at: int, tmp_
 
 def validate_the_rest(folder: Path) -> None:
     """A validation that is not whole warns, and only that."""
-    for limits, options, whole in (
-        ({}, {"restart": True}, True),
-        ({}, {}, False),
-        ({"num_sanity_val_steps": 0}, {}, True),
-        ({"num_sanity_val_steps": 0, "limit_val_batches": 2}, {}, False),
-    ):
+    cases: list[tuple[dict[str, int], bool, bool]] = [
+        ({}, True, True),
+        ({}, False, False),
+        ({"num_sanity_val_steps": 0}, False, True),
+        ({"num_sanity_val_steps": 0, "limit_val_batches": 2}, False, False),
+    ]
+    for limits, restart, whole in cases:
         trainer = lightning.Trainer(
             accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, max_epochs=2,
             enable_model_summary=False, enable_checkpointing=False, **limits,
         )  # fmt: skip
         loader = Loader(Numbers(SIZE), batch_size=6)
-        validating = Loader(Numbers(20), batch_size=2, **options)
+        validating = Loader(Numbers(20), batch_size=2, restart=restart)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             trainer.fit(Model(folder, None, None), loader, validating)

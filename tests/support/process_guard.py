@@ -2,6 +2,9 @@
 
 A guard is a process that waits for the end of another, however it ends. Run as a program, with the
 arguments of `guard_this_process`, this file imports nothing but the standard library.
+
+PR_SET_PDEATHSIG would need code between fork and exec wherever a process is started, which threads
+forbid, and children of children do not inherit it. A process group ends with a new session.
 """
 
 from __future__ import annotations
@@ -24,12 +27,15 @@ PATIENCE = 60
 
 
 def guard_this_process() -> None:
-    """Start a guard of this process. On other systems than Linux nothing is guarded."""
+    """Start a guard of this process. On other systems than Linux 5.3 nothing is guarded."""
     if sys.platform != "linux":
+        return
+    try:
+        this = os.pidfd_open(os.getpid())
+    except OSError:  # an older kernel, or a sandbox
         return
     name = uuid.uuid4().hex
     os.memfd_create(name)  # stays open in what this process forks without executing a program
-    this = os.pidfd_open(os.getpid())
     guard = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(this), name],
         pass_fds=[this],

@@ -36,6 +36,7 @@ from windeck.diagnosis.subjects import (
     size_of,
     unit_of,
 )
+from windeck.diagnosis.verdict import others_share
 
 __all__ = ["doctor"]
 
@@ -141,7 +142,13 @@ def doctor(
     machine, more = measure_machine(
         paths, disk=disk, network=network, seconds=min(limit.seconds, 1.0)
     )
-    return Diagnosis(replace(measured, machine=machine, stages=parts, notes=(*notes, *more)))
+    measured = replace(measured, machine=machine, stages=parts)
+    if (busy := others_share(measured)) >= 0.1:
+        more.append(
+            f"other programs used {busy * machine.cores:.1f} of {plural(machine.cores, 'core')} "
+            "during the loops: without them rates may be higher"
+        )
+    return Diagnosis(replace(measured, notes=(*notes, *more)))
 
 
 def _run_loops(

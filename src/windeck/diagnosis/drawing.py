@@ -13,20 +13,39 @@ Span = tuple[float, float, float]
 _WIDTH, _LEFT, _RIGHT = 720, 130, 110
 #: Batches of a timeline that are drawn, at most.
 _DRAWN = 40
+#: The largest rate in units of the smallest one up to which bars are in proportion.
+_LINEAR = 20
 
 
 def rate_bars(rates: Sequence[tuple[str, float, str]]) -> str:
-    """Return a bar for each rate: its label, its number and the class of its colour."""
-    most = max((rate for _, rate, _ in rates), default=0.0) or 1.0
+    """Return a bar for each rate: its label, its number and the class of its colour.
+
+    Rates that differ by much are on a logarithmic scale, which says so.
+    """
+    found = [rate for _, rate, _ in rates if rate > 0]
+    most, least = max(found, default=1.0), min(found, default=1.0)
+    first = 10.0 ** (math.ceil(math.log10(least)) - 1)  # of the scale: a power below all rates
+    is_logarithmic = most > _LINEAR * least
     widest, parts = _WIDTH - _LEFT - _RIGHT, list[str]()
     for row, (label, rate, kind) in enumerate(rates):
-        top, width = 26 * row + 2, max(widest * rate / most, 1.0)
+        part = rate / most
+        if is_logarithmic and rate > 0:
+            part = math.log(rate / first) / math.log(most / first)
+        top, width = 26 * row + 2, max(widest * part, 1.0)
         parts += [
             _text(0, top + 15, label),
             _box(_LEFT, top, width, 20, kind, label),
-            _text(_LEFT + width + 8, top + 15, f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"),
+            _text(_LEFT + width + 8, top + 15, _rate(rate)),
         ]
-    return _svg(26 * len(rates) + 4, parts, "rates")
+    height = 26 * len(rates) + 4
+    if is_logarithmic:
+        height += 18
+        parts.append(_text(_LEFT, height - 4, f"logarithmic scale from {_rate(first)} on", "soft"))
+    return _svg(height, parts, "rates")
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
 
 
 def share_bar(shares: Sequence[tuple[str, float, str]]) -> str:

@@ -153,9 +153,14 @@ def _loop(
     process, workers = before.until(after)
     waits = [got - began for began, got, _ in spans]
     steps = [done - got for _, got, done in spans]
-    received = None
+    received = queued = others = None
     if after.received is not None and before.received is not None:
         received = max(after.received - before.received, 0)
+    if after.queued is not None and before.queued is not None:
+        queued = max(after.queued - before.queued, 0.0)
+    if after.machine is not None and before.machine is not None:
+        own = sum(usage.cpu_seconds for usage in (process, *workers))
+        others = max(after.machine - before.machine - own, 0.0)
     timeline = [
         (round(began - start, 7), round(got - start, 7), round(done - start, 7))
         for began, got, done in spans[:_TIMELINE]
@@ -170,6 +175,8 @@ def _loop(
         process=process,
         workers=workers,
         received_bytes=received,
+        queued_seconds=queued,
+        others_seconds=others,
         timeline=tuple(timeline),
     )
 

@@ -66,6 +66,11 @@ class LoopTimes:
         Use of this process, and of each of its children.
     received_bytes
         Bytes that the machine received from networks, loopback left out; None if unknown.
+    queued_seconds
+        Seconds in which the thread of the loop was ready and had no core; None if unknown.
+    others_seconds
+        Seconds on a core that other programs used, and the host of a virtual machine; None if
+        unknown.
     timeline
         Seconds since the beginning of the loop at which the first batches were requested and
         received, and their step was done.
@@ -80,6 +85,8 @@ class LoopTimes:
     process: Usage = Usage()
     workers: tuple[Usage, ...] = ()
     received_bytes: int | None = None
+    queued_seconds: float | None = None
+    others_seconds: float | None = None
     timeline: tuple[tuple[float, float, float], ...] = ()
 
     @property

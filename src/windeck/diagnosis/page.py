@@ -56,7 +56,7 @@ section {
   font-size: 1.05rem; border-left: 4px solid var(--wait); padding-left: .8rem; margin: 0 0 .9rem;
 }
 .verdict.step { border-color: var(--step); }
-.verdict.cores { border-color: var(--slow); }
+.verdict.cores, .verdict.others { border-color: var(--slow); }
 table { border-collapse: collapse; font-size: .88rem; margin: 0; }
 th, td { text-align: right; padding: .18rem .7rem .18rem 0; white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line); }
@@ -100,7 +100,7 @@ def render(reports: Sequence[tuple[str, Measurements]]) -> str:
 
 def _report(name: str, measured: Measurements) -> str:
     findings = findings_of(measured)
-    kind = findings[0].kind if findings[0].kind in ("step", "cores") else ""
+    kind = findings[0].kind if findings[0].kind in ("step", "cores", "others") else ""
     parts = [
         f"<h2>{escape(name or measured.subject.kind)}</h2>",
         f'<p class="verdict {kind}">{_sentence(verdict_of(measured))}</p>',

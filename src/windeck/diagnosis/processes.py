@@ -21,12 +21,17 @@ _SMALLEST_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """Counters at one moment: of this process, of each child alive, of children that ended."""
+    """Counters at one moment: of this process, of each child alive, of children that ended.
+
+    `queued` is of this thread, in seconds, `machine` are the seconds that all cores were used.
+    """
 
     process: Usage
     alive: dict[int, Usage]
     ended: Usage
     received: int | None
+    queued: float | None = None
+    machine: float | None = None
 
     def until(self, later: ProcessUsage) -> tuple[Usage, tuple[Usage, ...]]:
         """Return the use of this process and of its children between two moments.
@@ -50,7 +55,16 @@ def snapshot() -> ProcessUsage:
     own = replace(own, queued_seconds=_queued("self"), read_bytes=_read_bytes("self"))
     alive = {pid: usage for pid in children() if (usage := _child(pid)) is not None}
     # What ended children read, and their time in queues, is not in their parent's counters.
-    return ProcessUsage(own, alive, _rusage(resource.RUSAGE_CHILDREN), received_bytes())
+    ended = _rusage(resource.RUSAGE_CHILDREN)
+    queued = _read("/proc/thread-self/schedstat")
+    return ProcessUsage(
+        own,
+        alive,
+        ended,
+        received_bytes(),
+        None if queued is None else int(queued.split()[1]) / 1e9,
+        _machine_seconds(),
+    )
 
 
 def thread_usage() -> Usage:
@@ -79,6 +93,16 @@ def received_bytes() -> int | None:
         return None
     devices = [line.split(":", 1) for line in lines.splitlines() if ":" in line]
     return sum(int(counts.split()[0]) for name, counts in devices if name.strip() != "lo")
+
+
+def _machine_seconds() -> float | None:
+    """Return the seconds that all cores were used, or taken by the host of this machine."""
+    lines = _read("/proc/stat")
+    if lines is None:
+        return None
+    # user, nice, system, idle, iowait, irq, softirq, steal; those of guests are in user and nice
+    ticks = [int(word) for word in lines.split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - sum(ticks[3:5])) / os.sysconf("SC_CLK_TCK")
 
 
 def data_files(pids: Iterable[int | str]) -> tuple[tuple[str, int], ...]:

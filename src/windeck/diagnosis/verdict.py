@@ -2,9 +2,9 @@
 
 A loop over batches with the step takes t seconds a batch: the step alone takes a of them, requests
 for batches take w, and the step takes s beside the loader. The time lost to waiting is w, and the
-time lost to competition for the cores is s - a, as far as the loader uses the processor. The loop
-of batches alone says where the loader's own time goes: on a core, ready without one, in reads of a
-disk, or none of these.
+time lost to competition for the cores is s - a, as far as the loader uses the processor, and other
+programs do not. The loop of batches alone says where the loader's own time goes: on a core, ready
+without one, in reads of a disk, or none of these.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from windeck._util.text import format_bytes, plural
 from windeck.diagnosis.measurements import LoopTimes, Measurements
 
 __all__ = ["CAUSES", "Finding", "TimeShares", "batch_rate", "findings_of", "loader_shares"]
-__all__ += ["lost_shares", "needed_workers", "sample_rate", "step_seconds", "verdict_of"]
+__all__ += ["lost_shares", "needed_workers", "others_share", "sample_rate", "step_seconds"]
+__all__ += ["verdict_of"]
 
 #: Kinds of findings, and their causes as the end of a sentence on lost time.
 CAUSES = {
     "step": "in the step itself",
     "cores": "in competition for the cores",
+    "others": "to other programs, which use the cores",
     "overlap": "because batches are made between the steps and not beside them",
     "workers": "because there are too few workers",
     "collate": "in the collate function",
@@ -111,14 +113,45 @@ def lost_shares(measured: Measurements) -> tuple[float, float]:
     total = both.seconds_per_batch
     if measured.asynchronous:  # the host's requests overlap with work on the GPU
         return _share(total - step_seconds(measured), total), 0.0
-    slower = min(both.step_median - alone.step_median, _loader_seconds(both, alone))
-    return _share(both.waited / both.batches, total), _share(slower, total)
+    slower, used = both.step_median - alone.step_median, _loader_seconds(measured)
+    # The loader and other programs have kept the step from a core in proportion to their use.
+    queued = ((loop.queued_seconds or 0.0) / loop.batches for loop in (both, alone))
+    by_queue = min(max(next(queued) - next(queued), 0.0), max(slower, 0.0))
+    others = (both.others_seconds or 0.0) / both.batches
+    slower -= by_queue * _share(others, others + used)
+    return _share(both.waited / both.batches, total), _share(min(slower, used), total)
 
 
-def _loader_seconds(both: LoopTimes, alone: LoopTimes) -> float:
-    """Return the processor time of the loader for a batch: it takes no more from the step."""
-    used = both.usage.cpu_seconds / both.batches - alone.usage.cpu_seconds / alone.batches
-    return max(used, 0.0)
+def _loader_seconds(measured: Measurements) -> float:
+    """Return the processor time of the loader for a batch: it takes no more from the step.
+
+    It is that of the loop beside the step, less that of the step. The step's own threads may use
+    more there, where they wait for each other: in this process it is at most that of the loop of
+    batches alone.
+    """
+    both, alone, loader = measured.both, measured.step, measured.loader
+    assert both is not None
+    assert alone is not None
+    workers, own = (
+        max(part(both) / both.batches - part(alone) / alone.batches, 0.0)
+        for part in (_worker_seconds, _process_seconds)
+    )
+    return workers + min(own, _process_seconds(loader) / loader.batches)
+
+
+def _worker_seconds(loop: LoopTimes) -> float:
+    return sum(worker.cpu_seconds for worker in loop.workers)
+
+
+def _process_seconds(loop: LoopTimes) -> float:
+    return loop.process.cpu_seconds
+
+
+def others_share(measured: Measurements) -> float:
+    """Return the share of the cores that other programs used during the loops; 0 if unknown."""
+    loops = [loop for loop in (measured.loader, measured.both, measured.step) if loop is not None]
+    used = sum(loop.others_seconds or 0.0 for loop in loops)
+    return _share(used, measured.machine.cores * sum(loop.seconds for loop in loops))
 
 
 def _share(part: float, whole: float) -> float:
@@ -131,7 +164,7 @@ def loader_shares(measured: Measurements) -> TimeShares:
     workers = measured.subject.workers
     capacity = loop.seconds * max(workers, 1)
     use = loop.usage
-    busy = sum(worker.cpu_seconds for worker in loop.workers)
+    busy = _worker_seconds(loop)
     queued = sum(worker.queued_seconds or 0.0 for worker in loop.workers)
     system = sum(worker.system_seconds for worker in loop.workers)
     if not workers:
@@ -159,9 +192,10 @@ def findings_of(measured: Measurements) -> tuple[Finding, ...]:
     if found and found[0].kind == "cores" and measured.both and measured.step:
         lost = min(waiting + slower, 1.0)
         if _fast_enough(measured) and not measured.asynchronous:
-            used = _loader_seconds(measured.both, measured.step)
-            lost = min(lost, _share(used, measured.both.seconds_per_batch))
+            lost = min(lost, _share(_loader_seconds(measured), measured.both.seconds_per_batch))
         found = [_competition(measured, lost)] if lost >= _LITTLE else []
+        if not found and waiting >= _LITTLE and others_share(measured) >= _LITTLE:
+            found = [_others(measured, waiting)]
     elif slower >= _LITTLE:
         found.append(_competition(measured, slower))
     if not found:
@@ -193,11 +227,11 @@ def verdict_of(measured: Measurements) -> str:
             f"the step takes {could}, the loader could give {gives}; {_percent(waiting)} of the "
             f"time is spent waiting: the step is the limit, and {first.advice}"
         )
-    if first.kind == "cores":
+    if first.kind in ("cores", "others"):
         takes = sample_rate(measured, measured.both)
         text = (
             f"the step could take {could}, beside the loader it takes {_count(takes)}; "
-            f"{_percent(first.share)} of the time is lost {CAUSES['cores']}"
+            f"{_percent(first.share)} of the time is lost {CAUSES[first.kind]}"
         )
     else:
         text = (
@@ -301,7 +335,7 @@ def _competition(measured: Measurements, share: float) -> Finding:
     both, alone = measured.both, measured.step
     assert both is not None
     assert alone is not None
-    used = sum(worker.cpu_seconds for worker in both.workers) + both.process.cpu_seconds
+    used = _worker_seconds(both) + _process_seconds(both)
     sentence = (
         f"the step takes {_milliseconds(both.step_median)} beside the loader and "
         f"{_milliseconds(alone.step_median)} alone; together they use "
@@ -315,6 +349,15 @@ def _competition(measured: Measurements, share: float) -> Finding:
         "samples prepared once and stored"
     )
     return Finding("cores", share, sentence, advice)
+
+
+def _others(measured: Measurements, share: float) -> Finding:
+    cores = measured.machine.cores
+    sentence = (
+        f"other programs use {others_share(measured) * cores:.1f} of {plural(cores, 'core')}, and "
+        "the loader's thread waits for one"
+    )
+    return Finding("others", share, sentence, "measure again while they do not run")
 
 
 def _reading(measured: Measurements) -> str:

@@ -287,7 +287,7 @@ class Loader:
 
     @property
     def _begins_epoch(self) -> bool:
-        """Whether the next batch is the first one of an epoch."""
+        """True if the next batch is the first one of an epoch."""
         if self.steps_per_epoch is not None:
             return self._step % self.steps_per_epoch == 0
         sharding = self._sharding()
