@@ -76,7 +76,7 @@ def latest_windows(
     stop = np.where(follows & (runs.high == end), end - behind, runs.high)
     first = stop - context
     fits = first >= begin - span.max_padding
-    # The first of a context inside its series is its last step, at least.
+    # The last step of a context, at least, lies inside its series.
     fits &= stop > begin
     series, found = len(fits), int(fits.sum())
     if not found:
