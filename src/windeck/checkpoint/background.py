@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from windeck._util.threads import Task, holds_lock
@@ -106,8 +108,12 @@ class BackgroundSave:
         return self._task.wait(timeout)
 
     def _work(self) -> None:
-        self._task.run()
-        if _exiting and self._task.error() is not None:
+        with suppress(BaseException):  # the error of the task
+            self._task.run()
+
+    def _work_at_exit(self) -> None:
+        self._work()
+        if self._task.error() is not None:
             _report(self)
 
 
@@ -139,7 +145,7 @@ def start(
             settle()
             _current = save
             if _exiting:  # The exit waits for a thread that is no daemon.
-                threading.Thread(target=save._work, daemon=False).start()
+                threading.Thread(target=save._work_at_exit, daemon=False).start()
             else:
                 _thread.start_new_thread(save._work, ())
             save._is_started = True
@@ -223,6 +229,7 @@ def _register_exit() -> None:
     global _exit_registered, _exiting
     if _exit_registered:
         return
+    atexit.register(_report_at_exit)  # for a thread that starts a save as the main thread ends
     # Before all functions of `atexit`, which may close what the save needs.
     try:
         threading._register_atexit(_report_at_exit)  # type: ignore[attr-defined]
