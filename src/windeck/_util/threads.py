@@ -304,5 +304,4 @@ def _start_anew() -> None:
     _running.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_start_anew)

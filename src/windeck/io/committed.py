@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+from windeck._util.text import parse_json
 from windeck.io import filesystem
 from windeck.io.remote import RemotePath
 
@@ -199,8 +200,8 @@ def json_object(path: str) -> dict[str, Any]:
             "of a file of metadata"
         )
     try:
-        found = json.loads(filesystem.read_bytes(path))
-    except (ValueError, RecursionError):
+        found = parse_json(filesystem.read_bytes(path), repr(path))
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -323,10 +324,7 @@ def _actions(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(filesystem.read_bytes(path).splitlines()):
         if not line.strip():
             continue
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {number + 1} of {path!r} is not JSON: {error}") from error
+        found = parse_json(line, f"line {number + 1} of {path!r}")
         if isinstance(found, dict):
             yield from ((kind, one) for kind, one in found.items() if isinstance(one, dict))
 

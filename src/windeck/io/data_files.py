@@ -165,7 +165,7 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _fixed_folder(pattern: str) -> tuple[str, list[str]]:
-    """Return the folder before the wildcards of a glob, and the names behind it."""
+    """Return the folder before the wildcards of a glob, and the names after it."""
     is_remote = isinstance(pattern, RemotePath)
     scheme, separator, rest = pattern.rpartition("://") if is_remote else ("", "", pattern)
     parts = rest.split("/")
