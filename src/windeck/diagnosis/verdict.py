@@ -125,9 +125,9 @@ def lost_shares(measured: Measurements) -> tuple[float, float]:
 def _loader_seconds(measured: Measurements) -> float:
     """Return the processor time of the loader for a batch: it takes no more from the step.
 
-    It is that of the loop beside the step, less that of the step. The step's own threads may use
-    more there, where they wait for each other: in this process it is at most that of the loop of
-    batches alone.
+    It is that of the loop with the step, less that of the step alone. The step's own threads may
+    use more there, where they wait for each other: in this process it is at most that of the loop
+    of batches alone.
     """
     both, alone, loader = measured.both, measured.step, measured.loader
     assert both is not None

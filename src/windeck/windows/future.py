@@ -77,7 +77,7 @@ def latest_windows(
     stop = np.where(follows & (runs.high == end), end - ahead, runs.high)
     first = stop - context
     fits = first >= begin - span.max_padding
-    # The last step of a context, at least, lies inside its series.
+    # The last step of a context, at least, is inside its series.
     fits &= stop > begin
     series, found = len(fits), int(fits.sum())
     if not found:
