@@ -23,6 +23,8 @@ def test_a_missing_compiler_is_one_sentence(compiler: str | None, tmp_path: Path
     environment = {"HOME": str(tmp_path), "PATH": str(tmp_path)}
     if compiler is not None:
         environment |= {"CXX": compiler, "PATH": os.environ["PATH"]}
+    if subprocess.run([str(tools["cmake"]), "--version"], env=environment, check=False).returncode:
+        pytest.skip("cmake is a script that needs other programs")
     command = [str(tools["cmake"]), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools['ninja']}"]
     done = subprocess.run(
         [*command, "-S", str(HOME), "-B", str(tmp_path / "build")],

@@ -44,6 +44,7 @@ def windows(**options: Any) -> wd.Windows:
     rng = np.random.default_rng(0)
     columns: dict[str, Any] = {name: rng.normal(size=200) for name in "xyz"}
     columns["x"][::11] = np.nan
+    columns["z"][:] = columns["z"][0]  # As a static covariate it has one value.
     columns["time"] = np.cumsum(rng.integers(1, 4, 200))
     table = wd.Table.from_columns(columns, timestamp_column="time")
     return wd.Windows(table, **(USUAL | options))

@@ -70,7 +70,7 @@ def arrow_of(behind: int, names: tuple[str, ...] = NAMES) -> pa.Table:
 
 
 def future_rows(behind: int) -> pa.Table:
-    """Return the rows behind the series alone, the series in another order, and one more."""
+    """Return the rows after the series alone, the series in another order, and one more."""
     parts = []
     for name in ("c", "x", "a", "b"):
         known = "a" if name == "x" else name
@@ -256,7 +256,7 @@ def test_the_future_of_a_part_is_behind_it() -> None:
     assert test.latest(future=True).locate([0, 1, 2])[1].tolist() == [
         end - 7 for end in test.table.offsets[1:].tolist()
     ]
-    with pytest.raises(ValueError, match=r"3 rows behind this part .* 1 series: 'a'; expected"):
+    with pytest.raises(ValueError, match=r"3 rows after this part .* 1 series: 'a'; expected"):
         plain_windows(3).subset(rows=(0, 32)).latest(future=True)
 
 

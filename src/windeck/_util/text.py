@@ -57,6 +57,10 @@ def _some(names: list[str]) -> str:
     return f"it has {shown}" if names else "it has none"
 
 
+#: Number of names in a message.
+NAMED = 10
+
+
 def some_names(names: Sequence[Any], numbers: Iterable[int]) -> str:
     """Return the names with these numbers for a message: the first ten, and dots for the rest.
 
@@ -65,8 +69,9 @@ def some_names(names: Sequence[Any], numbers: Iterable[int]) -> str:
     >>> some_names("abcdefghijklmno", range(12))
     "'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', ..."
     """
-    first = list(islice(numbers, 11))
-    return ", ".join(repr(names[number]) for number in first[:10]) + ", ..." * (len(first) > 10)
+    first = list(islice(numbers, NAMED + 1))
+    shown = ", ".join(repr(names[number]) for number in first[:NAMED])
+    return shown + ", ..." * (len(first) > NAMED)
 
 
 def format_bytes(nbytes: float) -> str:

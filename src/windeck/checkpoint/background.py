@@ -295,5 +295,4 @@ def _start_anew() -> None:
     spare_memory.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_start_anew)

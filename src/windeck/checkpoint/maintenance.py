@@ -128,9 +128,9 @@ def remove_generations(
         doomed += _joined(store, ranges)
     if not dry_run:  # without a manifest there is no generation
         _delete(store, [keys.manifest(namespace, number) for number in manifests])
-        # Last those beside needed values: tables with these are rewritten, for which the others
+        # Last those next to needed values: tables with these are rewritten, for which the others
         # make space on a full disk.
-        for one in sorted(doomed, key=attrgetter("beside_needed")):
+        for one in sorted(doomed, key=attrgetter("next_to_needed")):
             store.delete_range(one.prefix, start=one.first, stop=one.stop)
     return sorted(found)
 
@@ -142,7 +142,7 @@ class _DoomedRange(NamedTuple):
     first: bytes
     stop: bytes
     generation: int
-    beside_needed: bool
+    next_to_needed: bool
 
 
 def _doomed_ranges(
@@ -173,8 +173,8 @@ def _joined(store: Store, ranges: Iterable[_DoomedRange]) -> list[_DoomedRange]:
             last
             and next(iter(store.keys(one.prefix, start=last.stop, stop=one.first)), None) is None
         ):
-            either = last.beside_needed or one.beside_needed
-            joined[-1] = last._replace(stop=one.stop, beside_needed=either)
+            either = last.next_to_needed or one.next_to_needed
+            joined[-1] = last._replace(stop=one.stop, next_to_needed=either)
         else:
             joined.append(one)
     return joined

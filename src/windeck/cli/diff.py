@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from windeck._util.terminal import escaped
 from windeck.checkpoint.stores import Store
 from windeck.cli.output import colored, format_number, print_json, print_lines, print_table
 from windeck.cli.parser import Namespace, add_command, generation
 from windeck.cli.session import (
     NegativeResult,
     checked_namespace,
-    escaped,
     opened_store,
     redacted_url,
 )

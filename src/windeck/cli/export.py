@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windeck._util.terminal import escaped
 from windeck._util.validation import check_bytes
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
@@ -26,7 +27,7 @@ from windeck.cli.output import (
     print_lines,
 )
 from windeck.cli.parser import Namespace, add_command, add_generation, byte_size
-from windeck.cli.session import UsageError, escaped
+from windeck.cli.session import UsageError
 
 __all__ = ["add_parser", "run"]
 

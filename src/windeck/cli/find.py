@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from windeck._util.terminal import escaped
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
     TABLES,
@@ -19,7 +20,7 @@ from windeck.cli.catalog import (
 )
 from windeck.cli.output import aligned, colored, format_number, print_json, print_lines
 from windeck.cli.parser import PATTERN, Namespace, add_command, add_generation, at_least, number
-from windeck.cli.session import NegativeResult, UsageError, escaped
+from windeck.cli.session import NegativeResult, UsageError
 
 if TYPE_CHECKING:
     from windeck.checkpoint.read.predicates import Predicate

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from windeck._util.terminal import escaped
 from windeck.cli.output import (
     check_output_file,
     format_size,
@@ -22,7 +23,6 @@ from windeck.cli.parser import Namespace, add_command, add_generation, at_least
 from windeck.cli.session import (
     NegativeResult,
     checked_namespace,
-    escaped,
     opened_store,
     redacted_url,
 )

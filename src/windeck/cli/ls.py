@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from windeck._util.terminal import escaped
 from windeck.cli.catalog import (
     TABLES,
     Listing,
@@ -28,7 +29,7 @@ from windeck.cli.output import (
     unicode_ok,
 )
 from windeck.cli.parser import PATTERN, Namespace, add_command, add_generation, at_least
-from windeck.cli.session import NegativeResult, escaped, opened_store
+from windeck.cli.session import NegativeResult, opened_store
 from windeck.cli.tree import Columns, Leaf, Line, lines
 
 if TYPE_CHECKING:

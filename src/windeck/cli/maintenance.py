@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from windeck._util.terminal import escaped
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_commits
 from windeck.checkpoint.stores import Store
@@ -26,7 +27,6 @@ from windeck.cli.session import (
     NegativeResult,
     UsageError,
     checked_namespace,
-    escaped,
     opened_store,
     redacted_url,
 )

@@ -35,7 +35,7 @@ _CSV_OPTIONS = {
     "--decimal": "decimal point, such as ','",
     "--encoding": "such as latin-1",
     "--timestamp-format": "of the column --time, such as %%d.%%m.%%Y",
-    "--missing": "words for missing values beside the usual ones, such as -999,oops",
+    "--missing": "words for missing values besides the usual ones, such as -999,oops",
 }
 
 

@@ -13,7 +13,7 @@ from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_s
 from windeck.checkpoint.stores.urls import existing_url, make_room, reading_url
 from windeck.cli.parser import INTERRUPTED, USAGE_ERROR, print_error
 
-__all__ = ["NegativeResult", "UsageError", "checked_namespace", "escaped", "opened_store"]
+__all__ = ["NegativeResult", "UsageError", "checked_namespace", "opened_store"]
 __all__ += ["is_file", "redacted_url", "reported_errors"]
 
 #: Exit codes beside `USAGE_ERROR`. As for grep and diff, 1 is an answer: a difference, damage,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windeck._util.terminal import escaped
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.stores import Store
@@ -36,7 +37,7 @@ from windeck.cli.output import (
     print_table,
 )
 from windeck.cli.parser import Namespace, add_command, add_generation, at_least
-from windeck.cli.session import UsageError, escaped
+from windeck.cli.session import UsageError
 from windeck.columns.dtypes import item_bytes
 
 __all__ = ["Selection", "add_parser", "first_rows", "parse_slice", "read_values", "run"]

@@ -6,17 +6,20 @@ NumPy converts between units without a check: 9999-12-31 in nanoseconds is a day
 from __future__ import annotations
 
 import datetime as dt
+import operator
 import re
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from windeck.columns.dtypes import Array, Int64s
 
-__all__ = ["add_steps", "arrow_times", "cast_times", "common_times", "parse_time", "ticks_of"]
-__all__ += ["time_tick"]
+__all__ = ["add_steps", "arrow_times", "cast_times", "common_times", "parse_duration"]
+__all__ += ["parse_time", "ticks_of", "time_tick"]
 
 #: Attoseconds of the units that have a fixed length.
 _UNITS: dict[str, int] = {
@@ -24,6 +27,31 @@ _UNITS: dict[str, int] = {
     **{unit: count * 10**18 for unit, count in (("m", 60), ("h", 3600), ("D", 86400))},
     "W": 7 * 86400 * 10**18,
 }
+#: Units of durations by their names in NumPy, pandas and polars, in lower case.
+_NAMES = {
+    name: unit
+    for unit, names in {
+        "W": "w week weeks",
+        "D": "d day days",
+        "h": "h hr hour hours",
+        "m": "m min mins minute minutes t",
+        "s": "s sec secs second seconds",
+        "ms": "ms milli millis millisecond milliseconds l",
+        "us": "us \u00b5s \u03bcs micro micros microsecond microseconds u",
+        "ns": "ns nano nanos nanosecond nanoseconds n",
+        "ps": "ps",
+        "fs": "fs",
+        "as": "as",
+    }.items()
+    for name in names.split()
+}
+#: Units that differ in length; in lower case some of them are others.
+_CALENDAR_UNITS = {"M", "MS", "AS"}
+_CALENDAR_NAMES = {
+    *("me", "mo", "mon", "month", "months", "q", "qs", "qe", "quarter", "quarters"),
+    *("y", "ys", "ye", "a", "year", "years", "b", "bd", "bday"),
+}
+_PARTS = re.compile(r"\s*(\d+(?:\.\d+)?|)\s*([A-Za-z\u00b5\u03bc]+)\s*")
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 _ARROW_UNITS = {("s", 1), ("ms", 1), ("us", 1), ("ns", 1), ("D", 1)}
 _LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
@@ -133,6 +161,44 @@ def common_times(stamps: Sequence[Any], what: str = "a time stamp") -> Array:
         places = [place for place, stamp in enumerate(parsed) if stamp.dtype == kind]
         found[places] = cast_times(np.array([parsed[place] for place in places], kind), dtype, what)
     return found
+
+
+def parse_duration(text: str) -> np.timedelta64:
+    """Parse a text such as ``"15min"``, ``"1h"``, ``"1h30m"``, ``"1.5h"`` or ``"2D"``.
+
+    Units are those of NumPy, pandas and polars, but for months and longer ones, which differ in
+    length. One "m" is a minute.
+
+    Raises
+    ------
+    ValueError
+        The text is anything else.
+
+    Examples
+    --------
+    >>> parse_duration("1h30m"), parse_duration("2D")
+    (np.timedelta64(90,'m'), np.timedelta64(2,'D'))
+    """
+    parts = _PARTS.findall(text)
+    message = f"a duration must be a number and a unit such as '15min', '1h' or '2D', got {text!r}"
+    names = [unit for _, unit in parts]
+    if _CALENDAR_UNITS & set(names) or _CALENDAR_NAMES & {name.lower() for name in names}:
+        raise ValueError(f"{message}: months, years and business days differ in length; give days")
+    whole = len(parts) == 1 or all(number for number, _ in parts)  # "h" is an hour, "1hm" nothing
+    if not parts or not whole or _PARTS.sub("", text) or {n.lower() for n in names} - _NAMES.keys():
+        raise ValueError(message)
+    try:
+        return reduce(operator.add, (_one_duration(*part) for part in parts))
+    except OverflowError:
+        raise ValueError(message) from None
+
+
+def _one_duration(number: str, unit: str) -> np.timedelta64:
+    span: Any = np.timedelta64(1, _NAMES[unit.lower()])  # type: ignore[call-overload]
+    if "." not in number:
+        found: np.timedelta64 = int(number or 1) * span
+        return found
+    return np.timedelta64(round(Fraction(number) * int(span // np.timedelta64(1, "ns"))), "ns")
 
 
 def ticks_of(duration: np.timedelta64, dtype: Any) -> int:

@@ -115,8 +115,8 @@ def lost_shares(measured: Measurements) -> tuple[float, float]:
         return _share(total - step_seconds(measured), total), 0.0
     slower, used = both.step_median - alone.step_median, _loader_seconds(measured)
     # The loader and other programs have kept the step from a core in proportion to their use.
-    queued = ((loop.queued_seconds or 0.0) / loop.batches for loop in (both, alone))
-    by_queue = min(max(next(queued) - next(queued), 0.0), max(slower, 0.0))
+    queued, queued_alone = ((one.queued_seconds or 0.0) / one.batches for one in (both, alone))
+    by_queue = min(max(queued - queued_alone, 0.0), max(slower, 0.0))
     others = (both.others_seconds or 0.0) / both.batches
     slower -= by_queue * _share(others, others + used)
     return _share(both.waited / both.batches, total), _share(min(slower, used), total)
@@ -125,9 +125,9 @@ def lost_shares(measured: Measurements) -> tuple[float, float]:
 def _loader_seconds(measured: Measurements) -> float:
     """Return the processor time of the loader for a batch: it takes no more from the step.
 
-    It is that of the loop beside the step, less that of the step. The step's own threads may use
-    more there, where they wait for each other: in this process it is at most that of the loop of
-    batches alone.
+    It is that of the loop with the step, less that of the step alone. The step's own threads may
+    use more there, where they wait for each other: in this process it is at most that of the loop
+    of batches alone.
     """
     both, alone, loader = measured.both, measured.step, measured.loader
     assert both is not None

@@ -35,17 +35,17 @@ def open_reader(source: Any, fields: Sequence[int] = (), *, stream: bool = False
         place = source.tell()
         kinds = opener(source).schema.types
         source.seek(place)
-        fields = () if any(map(_has_version, kinds)) else fields
+        fields = () if any(map(_depends_on_version, kinds)) else fields
     return opener(source, options=pa.ipc.IpcReadOptions(included_fields=list(fields)))
 
 
-def _has_version(kind: Any) -> bool:
+def _depends_on_version(kind: Any) -> bool:
     """Return True for a type whose buffers depend on the version of the metadata."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _has_version(kind.storage_type)
+        return _depends_on_version(kind.storage_type)
     children = (kind.field(number).type for number in range(kind.num_fields))
     own = pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind)
-    return own or any(map(_has_version, children))
+    return own or any(map(_depends_on_version, children))
 
 
 def count_batches(path: str) -> int:

@@ -137,7 +137,7 @@ def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any], is_
     if not found.get("account_name"):
         raise ValueError(
             "the URL does not name a storage account; expected "
-            "storage_options={'account_name': ...}, or a URL with the account behind the "
+            "storage_options={'account_name': ...}, or a URL with the account after the "
             "container, as CONTAINER@ACCOUNT.dfs.core.windows.net"
         )
     return fs.AzureFileSystem(**found)

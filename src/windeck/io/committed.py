@@ -1,8 +1,8 @@
-"""Files that belong to the data of a folder, by the metadata that writers leave beside them.
+"""Files that are data of a folder by the metadata of table formats next to them.
 
-A log of Delta Lake, the state of a saved Hugging Face dataset and the commits of Spark name files
-that are data, and files beside them that are not any more, or not yet. Metadata of other formats
-are named in an error.
+A log of Delta Lake, the state of a saved Hugging Face dataset and the commits of Spark name the
+files that are data. Others in the folder are not any more, or not yet. Metadata of other formats
+are an error that names the format.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+from windeck._util.text import parse_json
 from windeck.io import filesystem
 from windeck.io.remote import RemotePath
 
@@ -24,7 +25,7 @@ __all__ = [
     "folder_values",
     "folders_hint",
     "json_object",
-    "list_beside",
+    "list_folders",
 ]
 
 #: Bytes of a file of metadata that is read.
@@ -42,7 +43,7 @@ def committed_files(
     hidden: Iterable[str],
     wanted: Collection[str],
 ) -> list[str]:
-    """Return the files of a folder that are data by the metadata beside them.
+    """Return the files of a folder that are data by the metadata next to them.
 
     Parameters
     ----------
@@ -68,9 +69,9 @@ def committed_files(
         above, below = filesystem.parent(above), f"{name}/{below}"
     if not below:
         return found
-    beside, marks = _list_folder(above)
+    others, marks = _list_folder(above)
     inside = [f"{below}{path}" for path in found]
-    kept = _committed(above, [*beside, *inside], marks, [f"{below}{path}" for path in wanted])
+    kept = _committed(above, [*others, *inside], marks, [f"{below}{path}" for path in wanted])
     return [path[len(below) :] for path in kept if path.startswith(below)]
 
 
@@ -81,7 +82,7 @@ def _name(folder: str) -> str:
     return os.path.basename(folder)
 
 
-def list_beside(home: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+def list_folders(home: str, paths: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return files and hidden names, as `filesystem.list_below`, in the folders of some paths."""
     folders = {""}
     for path in paths:
@@ -199,8 +200,8 @@ def json_object(path: str) -> dict[str, Any]:
             "of a file of metadata"
         )
     try:
-        found = json.loads(filesystem.read_bytes(path))
-    except (ValueError, RecursionError):
+        found = parse_json(filesystem.read_bytes(path), repr(path))
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -323,10 +324,7 @@ def _actions(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(filesystem.read_bytes(path).splitlines()):
         if not line.strip():
             continue
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {number + 1} of {path!r} is not JSON: {error}") from error
+        found = parse_json(line, f"line {number + 1} of {path!r}")
         if isinstance(found, dict):
             yield from ((kind, one) for kind, one in found.items() if isinstance(one, dict))
 

@@ -20,7 +20,7 @@ from windeck.io.csv_times import impossible_time
 #: True: the first line has names. False: it is data. Names: it is data, and these are its columns.
 Header: TypeAlias = bool | Sequence[str] | None
 
-#: Words for a missing value in columns of numbers and times, beside those that Arrow knows in all
+#: Words for a missing value in columns of numbers and times, besides those that Arrow knows in all
 #: columns. Blanks before or after them are no difference.
 WORDS = tuple(
     f"{before}{word}{after}"
@@ -50,7 +50,7 @@ class CsvOptions:
     """Options of CSV files.
 
     `timestamp_format` is that of the column `time`; `ids` and `categories` are names of columns.
-    `missing` has words beside the usual ones; none at all if it is empty.
+    `missing` has words besides the usual ones; none at all if it is empty.
     """
 
     header: Header = None

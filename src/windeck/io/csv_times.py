@@ -27,8 +27,8 @@ _COMPOUND = {
     "%t": " ",
 }
 
-
-#: Directives in the order of ISO 8601, with what is before them there, and those it has together.
+#: Directives in the order of ISO 8601, each with the text before it; and which of them a format
+#: must have: those of a date, of a time to the minute, or of a time to the second.
 _ISO_PARTS = {"%Y": "", "%m": "-", "%d": "-", "%H": " ", "%M": ":", "%S": ":"}
 _ISO = [[place < count for place in range(6)] for count in (3, 5, 6)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from windeck.io.cache import checked_cache
-from windeck.io.committed import committed_files, list_beside
+from windeck.io.committed import committed_files, list_folders
 from windeck.io.filesystem import (
     PathLike,
     entries_of,
@@ -51,7 +51,7 @@ def resolve(
         directory; or a list of these, whose order is kept. Of a directory and its subdirectories
         every file with a known suffix is taken, except names that begin with a dot or an
         underscore. A wildcard matches no directory whose name begins so. Files that the metadata
-        beside them do not count as data are left out, see `committed_files`. Any of these may be
+        next to them do not count as data are left out, see `committed_files`. Any of these may be
         a URL, such as ``s3://bucket/folder``.
     filesystem : file system of pyarrow.fs or fsspec, optional
         The file system of all paths.
@@ -147,7 +147,7 @@ def _matching(pattern: str) -> Iterator[str]:
         start = len(pattern) - len("/".join(wanted))
         matched = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         found = {path[start:]: path for path in matched}
-        files, hidden = list_beside(folder, found)
+        files, hidden = list_folders(folder, found)
     named = [part for part in wanted if part.startswith(("_", "."))]
     written = [name for name in found if _is_in_hidden_folder(name, named)]
     chosen = sorted(found.keys() - set(written), key=lambda name: natural(found[name]))
@@ -157,7 +157,7 @@ def _matching(pattern: str) -> Iterator[str]:
         hint = ""
         if written:
             hint = (
-                f" beside {written[0]!r}: a wildcard matches no folder whose name begins with an "
+                f" but {written[0]!r}: a wildcard matches no folder whose name begins with an "
                 "underscore, in which files are written; expected the name of the folder"
             )
         raise FileNotFoundError(f"no file matches {pattern!r}{hint}")
@@ -165,7 +165,7 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _fixed_folder(pattern: str) -> tuple[str, list[str]]:
-    """Return the folder before the wildcards of a glob, and the names behind it."""
+    """Return the folder before the wildcards of a glob, and the names after it."""
     is_remote = isinstance(pattern, RemotePath)
     scheme, separator, rest = pattern.rpartition("://") if is_remote else ("", "", pattern)
     parts = rest.split("/")

@@ -177,7 +177,7 @@ def batch_layout(metadata: bytes) -> BatchLayout:
         data = metadata[8 if metadata[:4] == b"\xff\xff\xff\xff" else 4 :]
         (message,) = struct.unpack_from("<I", data, 0)
         kind, header = _field(data, message, 1), _field(data, message, 2)
-        if not kind or data[kind] not in _BATCHES or not header:
+        if not kind or data[kind] not in (_DICTIONARY, _RECORD_BATCH) or not header:
             raise pa.ArrowInvalid("a message is not a record batch")
         batch = _batch(data, message)
         length = _field(data, batch, 0)
@@ -206,7 +206,7 @@ def _is_compressed(metadata: Any) -> bool:
 #: Of the enumeration of versions of metadata.
 _V4 = 3
 #: Types of messages with a record batch: a dictionary, and a record batch.
-_BATCHES = _DICTIONARY, _ = 2, 3
+_DICTIONARY, _RECORD_BATCH = 2, 3
 
 
 def _batch(data: Any, message: int) -> int:

@@ -104,7 +104,9 @@ def _classes() -> tuple[type, type]:
                     continue
                 if self.status >= 400:  # The text of an error.
                     break
-                raise WrongAnswer(f"the server sent more than {most:,} bytes, as was asked for")
+                raise WrongAnswer(
+                    f"the server sent more than the {most:,} bytes that were expected"
+                )
             if self.status != 206 and "gzip" in self.headers.get("Content-Encoding", ""):
                 return zlib.decompressobj(wbits=31).decompress(bytes(body), PAGE_BYTES)
             return bytes(body)

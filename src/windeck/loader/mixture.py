@@ -28,6 +28,7 @@ from windeck.loader.visits import (
 )
 from windeck.loader.weights import (
     MixtureWeights,
+    check_parts,
     explain_part_seed,
     explain_weights_change,
     part_seed,
@@ -135,7 +136,7 @@ class Mixture:
         unit: int = 1,
     ) -> None:
         self.seed = check_integer("seed", seed, most=2**64 - 1)
-        self._given = _check_parts(parts)
+        self._given = check_parts(parts)
         self._schedule = list(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
         self._weights = MixtureWeights(weights, self._schedule, version, lanes, unit)
@@ -658,25 +659,6 @@ class Mixture:
         options: dict[str, Any] = {"seed": self.seed, "schedule": self._schedule}
         options |= {name: getattr(weights, name) for name in ("version", "lanes", "unit")}
         return partial(Mixture, **options), (self._given,)
-
-
-def _check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the pairs by name, or raise for anything else."""
-    if not isinstance(parts, Mapping):
-        raise TypeError(f"`parts` must be a dict by name, got {type(parts).__name__}")
-    if not parts:
-        raise ValueError("a mixture must have at least one part, got none")
-    for name, part in parts.items():
-        if not isinstance(name, str):
-            raise TypeError(f"the names of parts must be strings, got {name!r}")
-        if not isinstance(part, (tuple, list)) or len(part) != 2:
-            raise TypeError(
-                f"part {name!r} must be a pair (source or stream, weight), got "
-                f"{type(part).__name__}"
-            )
-    if all(part[0] is None for part in parts.values()):
-        raise ValueError("at least one part must have a source, got None for all")
-    return {name: (part[0], part[1]) for name, part in parts.items()}
 
 
 def _prefix(name: str) -> str:

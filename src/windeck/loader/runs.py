@@ -131,28 +131,25 @@ class EpochIterator:
 
     def __next__(self) -> Tensors:
         with unheld(self._taking, "taking a batch"):
-            return self._next_batch()
-
-    def _next_batch(self) -> Tensors:
-        loader, place = self._loader, self._place
-        if self._positions[place] != loader._position or self._version != loader._version:
-            self.close()  # Another loop took this batch, or the loader was moved.
-            place = 0
-        waited = 0.0
-        if place == len(self._batches):
-            waited = self._next_run()
-            place = 0
-        batch = self._batches[place]
-        if self._pending.event is not None:
-            self._pending.wait()
-        # In this order: Ctrl-C may come in between.
-        loader._position = self._positions[place + 1]
-        loader._step += 1
-        self._place = place + 1
-        self._batches[place] = NO_BATCH  # The user's reference is the only one.
-        loader._waited.step = waited
-        loader._waited.total += waited
-        return batch
+            loader, place = self._loader, self._place
+            if self._positions[place] != loader._position or self._version != loader._version:
+                self.close()  # Another loop took this batch, or the loader was moved.
+                place = 0
+            waited = 0.0
+            if place == len(self._batches):
+                waited = self._next_run()
+                place = 0
+            batch = self._batches[place]
+            if self._pending.event is not None:
+                self._pending.wait()
+            # In this order: Ctrl-C may come in between.
+            loader._position = self._positions[place + 1]
+            loader._step += 1
+            self._place = place + 1
+            self._batches[place] = NO_BATCH  # The user's reference is the only one.
+            loader._waited.step = waited
+            loader._waited.total += waited
+            return batch
 
     def close(self) -> None:
         """Stop prefetching. The position stays; another `next` starts again from it."""

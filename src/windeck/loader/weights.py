@@ -26,6 +26,7 @@ __all__ = [
     "PERIOD",
     "VERSIONS",
     "MixtureWeights",
+    "check_parts",
     "exact_shares",
     "explain_part_seed",
     "explain_weights_change",
@@ -301,6 +302,25 @@ class MixtureWeights:
             exact = f"rounded by at most {float(error):.2g}" if error else "exact"
             lines.append(f"  shares are {exact}")
         return "\n".join(map(escaped, lines))
+
+
+def check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the pairs (source or stream, weight) by name, or raise for anything else."""
+    if not isinstance(parts, Mapping):
+        raise TypeError(f"`parts` must be a dict by name, got {type(parts).__name__}")
+    if not parts:
+        raise ValueError("a mixture must have at least one part, got none")
+    for name, part in parts.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the names of parts must be strings, got {name!r}")
+        if not isinstance(part, (tuple, list)) or len(part) != 2:
+            raise TypeError(
+                f"part {name!r} must be a pair (source or stream, weight), got "
+                f"{type(part).__name__}"
+            )
+    if all(part[0] is None for part in parts.values()):
+        raise ValueError("at least one part must have a source, got None for all")
+    return {name: (part[0], part[1]) for name, part in parts.items()}
 
 
 def part_seed(seed: int, name: str) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windeck._util.fingerprints import digest
+from windeck._util.text import parse_json
 from windeck.io import filesystem
 from windeck.io.data_files import list_matching
 from windeck.io.filesystem import PathLike
@@ -270,10 +271,10 @@ def destination_of(path: str, scratch: PathLike | None, shown: PathLike) -> Dest
 def _read_claim(place: str) -> dict[str, Any]:
     """Return the claim of a URL, empty if there is none."""
     try:
-        found = json.loads(filesystem.read_bytes(place))
+        found = parse_json(filesystem.read_bytes(place), repr(place))
     except FileNotFoundError:
         return {}
-    except (ValueError, RecursionError):
+    except ValueError:
         return {"token": None}
     return found if isinstance(found, dict) and found else {"token": None}
 

@@ -23,6 +23,7 @@ import pyarrow.types as pat
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import parallel_map
 from windeck._util.progress import Progress, report_progress
+from windeck._util.text import parse_json
 from windeck.columns.dtypes import Int64s
 from windeck.io.arrow import open_reader
 from windeck.io.cache import ObjectCache
@@ -225,7 +226,7 @@ def _decode(
     try:
         table = open_reader(pa.BufferReader(contents)).read_all()
         table.validate(full=True)
-        other = json.loads(table.schema.metadata[_FORMAT.encode()])
+        other = parse_json(table.schema.metadata[_FORMAT.encode()], "a stored result")
         times = other["times"]
         words = {name: tuple(other["categories"][name]) for name in categories}
         parts = [table.column(f"id{number}").to_pylist() for number in range(ids)]
@@ -234,7 +235,7 @@ def _decode(
             return None
         first, *counts = (np.array(column.cast(pa.int64()).to_numpy()) for column in columns)
         low, high = map(int, other["span"] or (0, 0))
-    except (KeyError, RecursionError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
+    except (KeyError, TypeError, ValueError):  # Errors of Arrow are ValueErrors.
         return None
     offsets = np.append(first, reader.rows)
     whole = offsets[0] == 0 and bool((np.diff(offsets) > 0).all())

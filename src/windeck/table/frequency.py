@@ -9,21 +9,13 @@ from typing import Any
 import numpy as np
 
 from windeck.columns.dtypes import Array, Int64s
-from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
+from windeck.columns.times import add_steps, arrow_times, cast_times, parse_duration, ticks_of
 
-#: NumPy's units and their multiples, by the aliases that pandas and polars use.
-_UNITS = {
-    **dict.fromkeys(("Y", "YE", "YS", "A", "AS"), (12, "M")),
-    **dict.fromkeys(("Q", "QE", "QS"), (3, "M")),
-    **dict.fromkeys(("M", "ME", "MS", "mo"), (1, "M")),
-    **dict.fromkeys(("W", "w"), (7, "D")),
-    **dict.fromkeys(("D", "d"), (1, "D")),
-    **dict.fromkeys(("H", "h"), (1, "h")),
-    **dict.fromkeys(("T", "min", "m"), (1, "m")),
-    **dict.fromkeys(("S", "s"), (1, "s")),
-    **dict.fromkeys(("L", "ms"), (1, "ms")),
-    **dict.fromkeys(("U", "us"), (1, "us")),
-    **dict.fromkeys(("N", "ns"), (1, "ns")),
+#: Months of the aliases of pandas and polars whose length is not fixed.
+_MONTHS = {
+    **dict.fromkeys(("Y", "YE", "YS", "A", "AS"), 12),
+    **dict.fromkeys(("Q", "QE", "QS"), 3),
+    **dict.fromkeys(("M", "ME", "MS", "mo"), 1),
 }
 
 
@@ -54,15 +46,17 @@ def step_of(freq: Any) -> np.timedelta64 | int:
 
 
 def _step_of_alias(alias: str) -> np.timedelta64:
-    found = re.fullmatch(r"(\d*)([A-Za-z]+)(-[A-Za-z]+)?", alias.strip())
-    if found is None or found[2] not in _UNITS:
+    text = re.sub(r"(?<=[A-Z])-[A-Za-z]+$", "", alias.strip())
+    found = re.fullmatch(r"(\d*)([A-Za-z]+)", text)
+    if found is not None and found[2] in _MONTHS:
+        return np.timedelta64(int(found[1] or 1) * _MONTHS[found[2]], "M")
+    try:
+        return parse_duration(text)
+    except ValueError:
         raise ValueError(
-            f"`freq` must be an integer, a duration, or one of {', '.join(_UNITS)} with a number "
-            f"before it, got {alias!r}"
-        )
-    number, unit = _UNITS[found[2]]
-    step: np.timedelta64 = np.timedelta64(int(found[1] or 1) * number, unit)  # type: ignore[call-overload]
-    return step
+            "`freq` must be an integer, a duration, or an alias such as '15min', 'D', 'W-SUN', "
+            f"'MS' or '2Q', got {alias!r}"
+        ) from None
 
 
 def regular_timestamps(starts: Array, freq: Any, offsets: Int64s) -> Array:

@@ -12,7 +12,6 @@ import numpy as np
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
-from windeck._util.terminal import escaped
 from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData, read_only
 from windeck.columns.dtypes import Array, Bools, Int64s, is_floating
@@ -254,7 +253,7 @@ class StreamedTable(Table):
             f"{self.num_blocks:,} blocks, read in groups of {format_bytes(self.group_bytes)}",
             f"resident: two groups{budget and f', or more within memory_budget{budget}'}",
         ]
-        return "\n".join(map(escaped, lines))
+        return "\n".join(lines)
 
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:

@@ -160,7 +160,7 @@ class Table:
             is no time of the calendar, such as 31 April, is an error.
         missing : words, optional
             CSV: words that stand for a missing value in any column, such as ``["oops", "-999"]``,
-            beside those that are always understood: in all columns an empty cell, NA, N/A, NULL,
+            besides those that are always understood: in all columns an empty cell, NA, N/A, NULL,
             null, NaN and nan without quotes; in columns of numbers and times also ?, -, --, ., None
             and <NA>, and all of them in quotes. ``missing=[]`` leaves these few out: a column with
             one of them has text.

@@ -7,13 +7,9 @@ not depend on the length of the windows.
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from fractions import Fraction
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,46 +17,18 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
-from windeck._util.text import format_bytes
+from windeck._util.text import format_bytes, some_names
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bits, Bools
-from windeck.columns.times import ticks_of
+from windeck.columns.times import parse_duration, ticks_of
 from windeck.windows.index import WindowRuns, WindowSpan
-
-# Series that lost all windows and are named, at most.
-NAMED_SERIES = 10
 
 # Rows read at a time, at least. A longer window reads as many rows as it spans.
 ROWS_AT_A_TIME = 1 << 18
 
 _MOST_GAP = (1 << 63) - 1
-#: Units of durations by their names in NumPy, pandas and polars, in lower case.
-_UNITS = {
-    name: unit
-    for unit, names in {
-        "W": "w week weeks",
-        "D": "d day days",
-        "h": "h hr hour hours",
-        "m": "m min mins minute minutes t",
-        "s": "s sec secs second seconds",
-        "ms": "ms milli millis millisecond milliseconds l",
-        "us": "us \u00b5s \u03bcs micro micros microsecond microseconds u",
-        "ns": "ns nano nanos nanosecond nanoseconds n",
-        "ps": "ps",
-        "fs": "fs",
-        "as": "as",
-    }.items()
-    for name in names.split()
-}
-#: Units that differ in length; in lower case some of them are others.
-_CALENDAR_UNITS = {"M", "MS", "AS"}
-_CALENDAR_NAMES = {
-    *("me", "mo", "mon", "month", "months", "q", "qs", "qe", "quarter", "quarters"),
-    *("y", "ys", "ye", "a", "year", "years", "b", "bd", "bday"),
-}
-_PARTS = re.compile(r"\s*(\d+(?:\.\d+)?|)\s*([A-Za-z\u00b5\u03bc]+)\s*")
 
 
 @dataclass(frozen=True)
@@ -268,34 +236,6 @@ def gap_in_units(max_gap: Any, stamps: npt.NDArray[Any] | None, name: str = "max
     return min(ticks_of(span, stamps.dtype), _MOST_GAP)
 
 
-def parse_duration(text: str) -> np.timedelta64:
-    """Parse a text such as ``"15min"``, ``"1h"``, ``"1h30m"``, ``"1.5h"`` or ``"2D"``.
-
-    Units are those of NumPy, pandas and polars, but for months and longer ones, which differ in
-    length. One "m" is a minute.
-    """
-    parts = _PARTS.findall(text)
-    message = f"a duration must be a number and a unit such as '15min', '1h' or '2D', got {text!r}"
-    names = [unit for _, unit in parts]
-    if _CALENDAR_UNITS & set(names) or _CALENDAR_NAMES & {name.lower() for name in names}:
-        raise ValueError(f"{message}: months, years and business days differ in length; give days")
-    whole = len(parts) == 1 or all(number for number, _ in parts)  # "h" is an hour, "1hm" nothing
-    if not parts or not whole or _PARTS.sub("", text) or {n.lower() for n in names} - _UNITS.keys():
-        raise ValueError(message)
-    try:
-        return reduce(operator.add, (_one_duration(*part) for part in parts))
-    except OverflowError:
-        raise ValueError(message) from None
-
-
-def _one_duration(number: str, unit: str) -> np.timedelta64:
-    span: Any = np.timedelta64(1, _UNITS[unit.lower()])  # type: ignore[call-overload]
-    if "." not in number:
-        found: np.timedelta64 = int(number or 1) * span
-        return found
-    return np.timedelta64(round(Fraction(number) * int(span // np.timedelta64(1, "ns"))), "ns")
-
-
 #: The option that drops windows for a reason.
 FILTERS = {
     "missing": "max_missing",
@@ -379,9 +319,8 @@ class WindowReport:
 
     def describe_lost(self) -> str:
         """Return a text that names the series that lost all their windows to the filters."""
-        names = ", ".join(map(repr, self.lost_names))
-        more = ", ..." if self.lost_series > len(self.lost_names) else ""
-        return f"{self.lost_series:,} series lost every window to a filter: {names}{more}"
+        names = some_names(self.lost_names, range(self.lost_series))
+        return f"{self.lost_series:,} series lost every window to a filter: {names}"
 
 
 def describe_steps(span: WindowSpan) -> str:

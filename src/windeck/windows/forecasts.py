@@ -112,7 +112,7 @@ def prediction_table(
             raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
         fields["row"] = pa.array(rows - table.offsets[of_row])
     else:
-        stamps = pa.array(arrow_times(_stamps_at(table, of_row, rows, step)))
+        stamps = pa.array(arrow_times(stamps_at(table, of_row, rows, step)))
         if table.time_zone is not None:
             stamps = stamps.cast(pa.timestamp(stamps.type.unit, table.time_zone))
         fields["timestamp"] = stamps
@@ -134,7 +134,7 @@ def _series_ids(table: Table, series: Int64) -> dict[str, Any]:
     return {"series_id": pa.array(names).take(series)}
 
 
-def _stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:
+def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:
     """Return the time stamps of rows; those behind a series are continued by its step."""
     stamps = table.timestamps
     assert stamps is not None

@@ -20,9 +20,10 @@ from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools
 from windeck.io.reading import LoadedColumns
 from windeck.table.construction import SeriesLayout
+from windeck.table.series import match_names, plain_names
 from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
-from windeck.windows.forecasts import _stamps_at
+from windeck.windows.forecasts import stamps_at
 from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
 from windeck.windows.subset import WindowSelection
 
@@ -45,8 +46,8 @@ def latest_windows(
     future
         Whether windows have a future.
     follows
-        Whether the future lies in rows of the table: behind a run that ends before its series,
-        else at the end of the series, where targets have to be unknown.
+        Whether the future is in rows of the table: after a run that ends before its series, else
+        at the end of the series, where targets have to be unknown.
 
     Raises
     ------
@@ -72,17 +73,17 @@ def latest_windows(
         anchor="start",
     )
     begin, end = offsets[runs.series], offsets[runs.series + 1]
-    context, behind = span.past_last + 1, span.rows - span.past_last - 1
-    stop = np.where(follows & (runs.high == end), end - behind, runs.high)
+    context, ahead = span.past_last + 1, span.rows - span.past_last - 1
+    stop = np.where(follows & (runs.high == end), end - ahead, runs.high)
     first = stop - context
     fits = first >= begin - span.max_padding
-    # The last step of a context, at least, lies inside its series.
+    # The last step of a context, at least, is inside its series.
     fits &= stop > begin
     series, found = len(fits), int(fits.sum())
     if not found:
         raise ValueError(
             f"no series has a context of {context} rows in these windows"
-            + (f" before the {behind} rows of the future" if follows else "")
+            + (f" before the {ahead} rows of the future" if follows else "")
         )
     if found < series:
         short = runs.series[~fits]
@@ -93,7 +94,7 @@ def latest_windows(
             stacklevel=3,
         )
     if follows:
-        _check_future(runs.take(np.flatnonzero(fits)), stop[fits], behind, table, targets)
+        _check_future(runs.take(np.flatnonzero(fits)), stop[fits], ahead, table, targets)
     high = np.maximum(runs.high, first + span.rows) if follows else runs.high
     latest = WindowRuns(first, fits.astype(np.int64), runs.series, runs.low, high, 1)
     report = WindowReport(found, series, series - found, found, {}, span.rows, describe_steps(span))
@@ -101,28 +102,28 @@ def latest_windows(
 
 
 def _check_future(
-    runs: WindowRuns, stop: Int64, behind: int, table: Table, targets: Sequence[ColumnData]
+    runs: WindowRuns, stop: Int64, ahead: int, table: Table, targets: Sequence[ColumnData]
 ) -> None:
     """Check that the rows of the future are in the table, with unknown targets at its end."""
     offsets, names = table.offsets, table.series_names
     end = offsets[runs.series + 1]
-    beyond = runs.series[stop + behind > end]
+    beyond = runs.series[stop + ahead > end]
     if len(beyond):
         raise ValueError(
-            f"the future of {behind} rows behind this part ends after {len(beyond)} series: "
+            f"the future of {ahead} rows after this part ends later than {len(beyond)} series: "
             f"{some_names(names, beyond)}; expected these rows in the table, or future=table"
         )
     at_end = np.flatnonzero(runs.high == end)
     begin = offsets[runs.series[at_end]]
     # The rows of the future, and the one before it.
-    rows = (end[at_end] - behind - 1)[:, None] + np.arange(behind + 1)
+    rows = (end[at_end] - ahead - 1)[:, None] + np.arange(ahead + 1)
     seen = np.zeros(rows.shape, dtype=np.bool_)
     for column in targets:
         seen |= column.observed(np.maximum(rows, begin[:, None]).ravel()).reshape(rows.shape)
     known = runs.series[at_end[seen[:, 1:].any(axis=1)]]
     if len(known):
         raise ValueError(
-            f"{len(known)} series have a target within their last {behind} rows, which are the "
+            f"{len(known)} series have a target within their last {ahead} rows, which are the "
             f"future of the forecast: {some_names(names, known)}; expected rows with unknown "
             "targets appended to each series, future=table with these rows, or subset(last=1) for "
             "the last windows with a known future"
@@ -130,8 +131,8 @@ def _check_future(
     longer = runs.series[at_end[~seen[:, 0]]]
     if len(longer):
         warnings.warn(
-            f"targets of {len(longer)} series are unknown for more than the last {behind} rows: "
-            f"{some_names(names, longer)}; their forecast is of the last {behind} rows, and its "
+            f"targets of {len(longer)} series are unknown for more than the last {ahead} rows: "
+            f"{some_names(names, longer)}; their forecast is of the last {ahead} rows, and its "
             "context ends with missing targets",
             stacklevel=4,
         )
@@ -168,11 +169,11 @@ def add_future(
     rows = np.arange(offsets[-1]) - place[number] + low[number]
     inside = rows < stop[number]
     stamps = _check_stamps(table, future)
-    time = _stamps_at(table, runs.series[number], rows, step)
-    ahead = span.future_first + np.arange(span.prediction_length) * span.dilation
-    wanted = runs.first[:, None] + ahead
+    time = stamps_at(table, runs.series[number], rows, step)
+    steps = span.future_first + np.arange(span.prediction_length) * span.dilation
+    wanted = runs.first[:, None] + steps
     new = wanted >= stop[:, None]
-    to = (wanted - low[:, None] + place[:, None])[new]  # places of the steps behind the context
+    to = (wanted - low[:, None] + place[:, None])[new]  # places of the steps after the context
     numbers = _numbers_in(future, table.series_names, runs.series)[np.nonzero(new)[0]]
     origin = _rows_at(future, stamps, numbers, time[to])
     columns = []
@@ -224,14 +225,15 @@ def _check_stamps(table: Table, future: Table) -> Array:
 
 def _numbers_in(future: Table, names: Sequence[Any], series: Int64) -> Int64:
     """Return the numbers in `future` of series, which are matched by name."""
-    numbers = {name: number for number, name in enumerate(future.series_names)}
-    lacking = np.array([n for n in series.tolist() if names[n] not in numbers], dtype=np.int64)
+    numbers = {name: number for number, name in enumerate(plain_names(future.series_names))}
+    found = match_names([names[number] for number in series.tolist()], numbers)
+    lacking = series[found < 0]
     if len(lacking):
         raise ValueError(
             f"`future` has no rows of {len(lacking)} series: {some_names(names, lacking)}; "
             "expected the ids of the table"
         )
-    return np.array([numbers[names[number]] for number in series.tolist()], dtype=np.int64)
+    return found
 
 
 def _rows_at(future: Table, stamps: Array, series: Int64, time: Array) -> Int64:

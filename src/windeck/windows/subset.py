@@ -15,7 +15,7 @@ import numpy.typing as npt
 from windeck import _core
 from windeck._util import fingerprints
 from windeck._util.indices import Int64, as_indices
-from windeck._util.text import some_names
+from windeck._util.text import NAMED, some_names
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
@@ -23,7 +23,6 @@ from windeck.columns.times import parse_time, time_tick
 from windeck.table.streamed import StreamedTimes
 from windeck.windows.filters import (
     FILTERS,
-    NAMED_SERIES,
     WindowFilter,
     WindowReport,
     apply_filter,
@@ -147,7 +146,7 @@ class WindowSelection:
         lost = np.flatnonzero((runs.count > 0) & (selection.window_counts() == 0))
         if not len(lost):
             return selection
-        series_names = tuple(names[number] for number in runs.series[lost[:NAMED_SERIES]].tolist())
+        series_names = tuple(names[number] for number in runs.series[lost[:NAMED]].tolist())
         report = replace(selection.report, lost_series=len(lost), lost_names=series_names)
         warnings.warn(f"{report.describe_lost()}; `explain()` has the reasons", stacklevel=3)
         return replace(selection, report=report)

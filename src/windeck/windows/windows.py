@@ -85,9 +85,9 @@ class Windows:
         Number of past steps, at least 1, and of future steps, at least 0.
     gap
         Rows left out between past and future; without a future they only move the first step of
-        `prediction_table`. A negative one lets the
-        future begin before the past ends, as models do that start decoding from known labels:
-        ``gap=-48`` repeats the last 48 past steps at the start of the future.
+        `prediction_table`. A negative one lets the future begin before the past ends, as models do
+        that start decoding from known labels: ``gap=-48`` repeats the last 48 past steps at the
+        start of the future.
     stride
         Rows from the start of one window to the next, counted from the first window of each series.
     dilation
@@ -847,8 +847,8 @@ class Windows:
         future
             What the windows have of the future. False: nothing. True: the rows that follow the
             context in the table, which are the last ones of a series: those of a forecast, appended
-            with known covariates and unknown targets. The context ends before them. Behind a part
-            of a split they are the next rows of the table. A table: its known covariates at the
+            with known covariates and unknown targets. The context ends before them. After a part of
+            a split they are the next rows of the table. A table: its known covariates at the
             series and time stamps of the future, for windows of a table in memory that is made of
             these rows and of the contexts.
         step

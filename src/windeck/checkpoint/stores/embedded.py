@@ -435,8 +435,7 @@ def _after_fork() -> None:
         libc.__cxa_atexit(libc.fcloseall, None, None)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def already_open_error(where: str, *, own: bool) -> BlockingIOError:

@@ -635,7 +635,7 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
 def readable(path: str) -> Iterator[str]:
     """Yield a folder of links to the files of a database, in which to open it for reading.
 
-    rocksdict writes a note beside a database whenever it opens one, and the engine a log of its
+    rocksdict writes a note next to a database whenever it opens one, and the engine a log of its
     work, both through links. A reader opens all files at once and needs the links only until then.
     """
     from tempfile import TemporaryDirectory

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windeck._util.terminal import escaped
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
@@ -25,7 +26,6 @@ from windeck.cli.page.samples import (
     statistics_document,
     table_item,
 )
-from windeck.cli.session import escaped
 from windeck.columns.dtypes import item_bytes
 from windeck.columns.elements import is_numeric
 
@@ -158,7 +158,8 @@ def collect(
     items += _values(manifest["trees"], budget)
     for item in items:  # as `ls` prints it
         listed = escaped(TABLES * (item["kind"] == "table") + item["name"])
-        item.update({} if listed == item["name"] else {"listed": listed})
+        if listed != item["name"]:
+            item["listed"] = listed
     log = [
         {"generation": one.generation, "step": one.step, "time": format_time(one.time),
          "bases": list(one.bases), "tags": list(one.tags)}

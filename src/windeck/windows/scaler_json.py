@@ -1,0 +1,114 @@
+"""The JSON of scalers, read as data that may come from anywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from windeck.windows.scaler_fitting import KINDS
+
+__all__ = ["FORMAT", "UNSEEN", "ParsedScaler", "parse_scaler"]
+
+# What happens to series without observed values of a column.
+UNSEEN = ("error", "global", "skip")
+
+# The version of the JSON.
+FORMAT = 1
+
+#: Lists in the name of a series.
+_DEEPEST_NAME = 10
+
+
+class ParsedScaler(NamedTuple):
+    """Arguments of a `Scaler` and of its pooled one, or None, and the `unseen` of both."""
+
+    arguments: dict[str, Any]
+    pooled: dict[str, Any] | None
+    unseen: str
+
+
+def parse_scaler(text: str | bytes) -> ParsedScaler:
+    """Return what `Scaler.to_json` has written.
+
+    Raises
+    ------
+    ValueError
+        If the text is not the JSON of a scaler.
+    """
+    try:
+        plain = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the scaler's JSON cannot be read: {error}") from None
+    found = _arguments(plain)
+    unseen, pooled = plain.get("unseen", "global"), plain.get("pooled")
+    _expect(unseen in UNSEEN, f"unseen is {unseen!r}")
+    if pooled is None:
+        return ParsedScaler(found, None, unseen)
+    together = _arguments(pooled)
+    same = all(together[name] == found[name] for name in ("kind", "columns"))
+    _expect(
+        same and together["series"] is None and found["series"] is not None,
+        "the pooled statistics do not belong to it",
+    )
+    return ParsedScaler(found, together, unseen)
+
+
+def _arguments(plain: Any) -> dict[str, Any]:
+    """Return the statistics written in JSON, as arguments of `Scaler`."""
+    _expect(isinstance(plain, dict), "it is not an object")
+    _expect(plain.get("format") == FORMAT, f"format is {plain.get('format')!r}, expected {FORMAT}")
+    kind, columns, series = plain.get("kind"), plain.get("columns"), plain.get("series")
+    _expect(isinstance(kind, str) and kind in KINDS, f"kind is {kind!r}")
+    _expect(isinstance(columns, dict) and len(columns) > 0, "it names no columns")
+    _expect(series is None or isinstance(series, list), "series is not a list")
+    rows = 1 if series is None else len(series)
+    names = KINDS[kind].names
+    keys = ("count", "weight", *names, *(f"{name}_error" for name in names))
+    arrays = {key: np.zeros((rows, len(columns))) for key in keys}
+    for column, (name, entries) in enumerate(columns.items()):
+        _expect(isinstance(entries, dict), f"column {name!r} is not an object")
+        for key in keys:
+            arrays[key][:, column] = _numbers(entries, key, name, rows, series is None)
+    counts, weights = arrays.pop("count").astype(np.int64), arrays.pop("weight")
+    return {
+        "kind": kind,
+        "columns": tuple(columns),
+        "statistics": {name: arrays[name] for name in names},
+        "errors": {name: arrays[f"{name}_error"] for name in names},
+        "counts": counts,
+        "weights": weights,
+        "series": None if series is None else tuple(map(_tuples, series)),
+    }
+
+
+def _numbers(entries: dict[str, Any], key: str, column: str, rows: int, bare: bool) -> list[float]:
+    found = [entries.get(key)] if bare else entries.get(key)
+    _expect(
+        isinstance(found, list) and len(found) == rows and all(map(_is_number, found)),
+        f"{key} of column {column!r} is {str(found)[:60]}, expected {rows} finite numbers",
+    )
+    assert isinstance(found, list)
+    if key in ("count", "weight"):
+        _expect(all(0 <= one < 2**53 for one in found), f"{key} of column {column!r} is negative")
+    return [float(one) for one in found]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e308
+
+
+def _tuples(value: Any, depth: int = 0) -> Any:
+    """Turn lists into tuples, also inside of them."""
+    _expect(depth < _DEEPEST_NAME, "the name of a series is nested too deeply")
+    return tuple(_tuples(one, depth + 1) for one in value) if isinstance(value, list) else value
+
+
+def _expect(condition: bool, error: str) -> None:
+    if not condition:
+        raise ValueError(f"the scaler's JSON cannot be read: {error}")
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"it holds {constant}")
