@@ -189,6 +189,22 @@ def test_texts_beside_the_format(
         assert read(path, layout)[0] == np.datetime64(expected)
 
 
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [
+        ("%d/%m/%Y %H:%M:%S.%f", "has %f, for fractions of seconds, which are"),
+        ("%d/%m/%Y %%%Z", "has %Z, for names of time zones, which are not read"),
+        ("", "must be a format such as '%d/%m/%Y', of strptime, got ''"),
+        ("dd/mm/yyyy", "must be a format such as '%d/%m/%Y', of strptime, got 'dd/mm/yyyy'"),
+    ],
+)
+def test_formats_that_are_not_read(tmp_path: Path, layout: str, found: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("t,x\n30/04/2024 00:00:00.5,1\n")
+    with pytest.raises(ValueError, match=f"`timestamp_format` {found}"):
+        read(path, layout)
+
+
 @given(st.lists(st.datetimes(dt.datetime(1000, 1, 1)), min_size=1, max_size=8))
 def test_every_time_that_python_writes_is_read(moments: list[dt.datetime]) -> None:
     import pyarrow as pa
@@ -215,6 +231,9 @@ def test_no_format_is_advised_that_changes_days(tmp_path: Path, text: str) -> No
         ) as at:
             wd.Table.read(path, timestamp_column=time)
         assert "timestamp_format" not in str(at.value)
+    path.write_text(f"t,x\n{text},1\n{other},2\n")
+    with pytest.raises(TypeError, match=f"it has '{text}', which is no date or time; expected it"):
+        wd.Table.read(path, timestamp_column="t")
 
 
 @pytest.mark.parametrize(

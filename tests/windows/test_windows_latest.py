@@ -207,6 +207,26 @@ def test_rows_of_the_future_that_are_missing_are_named() -> None:
         w.latest().latest(future=True)
 
 
+def test_times_with_and_without_a_zone_are_not_matched() -> None:
+    rows = future_rows(3)
+    zoned = rows.set_column(1, "time", rows["time"].cast(pa.timestamp("s", "Europe/Berlin")))
+    with pytest.raises(
+        ValueError, match="`future` has time stamps with the time zone Europe/Berlin, and the tab"
+    ):
+        plain_windows().latest(future=future_of(zoned))
+    past = arrow_of(0)
+    past = past.set_column(1, "time", past["time"].cast(pa.timestamp("s", "UTC")))
+    w = wd.Windows(wd.Table.from_arrow(past, **INDEX), **SHORT)
+    with pytest.raises(
+        ValueError, match="the table has time stamps with the time zone UTC, and `future` has none"
+    ):
+        w.latest(future=future_of(rows))
+    np.testing.assert_array_equal(
+        w.latest(future=future_of(zoned)).gather([0, 1, 2])["future_known"],
+        plain_windows().latest(future=future_of(rows)).gather([0, 1, 2])["future_known"],
+    )
+
+
 def test_the_step_to_the_future_may_be_given() -> None:
     rows = future_rows(9)
     thirds = pa.concat_tables([rows[i : i + 1] for i in range(len(rows)) if i % 3 == 2])

@@ -37,6 +37,10 @@ _LOOKED_AT = 1000
 _HEADER = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf", re.IGNORECASE)
 _ISO = r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d(\.\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?"
+_FORMAT = re.compile(r"%[a-zA-Z]")
+#: Parts of time stamps that no format gives.
+_UNREAD_PARTS = {"%f": "fractions of seconds", "%Z": "names of time zones"}
+_UNREAD = re.compile(r"(?<!%)(?:%%)*(%[fZ])")
 _COMMA_NUMBER = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?|[+-]?\d*(,\d+)?([eE][+-]?\d+)?")
 _DATE = re.compile(
     r"(?P<a>\d{1,4})(?P<sep>[/.-])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{1,4})"
@@ -95,6 +99,17 @@ class CsvOptions:
             raise ValueError(
                 "`timestamp_format` must be a format such as '%d/%m/%Y' of the timestamp_column=, "
                 f"got {timestamp_format!r} for timestamp_column={time!r}"
+            )
+        if timestamp_format is not None and not _FORMAT.search(timestamp_format):
+            raise ValueError(
+                "`timestamp_format` must be a format such as '%d/%m/%Y', of strptime, got "
+                f"{timestamp_format!r}"
+            )
+        lacking = _UNREAD.search(timestamp_format or "")
+        if lacking is not None:
+            raise ValueError(
+                f"`timestamp_format` has {lacking[1]}, for {_UNREAD_PARTS[lacking[1]]}, which are "
+                "not read in a format; expected times in ISO 8601, which need none"
             )
         if missing is not None:
             missing = (missing,) if isinstance(missing, str) else tuple(missing)
@@ -302,6 +317,8 @@ def text_hint(column: Any, *, time: bool) -> str:
     formats = [text for text in found if impossible_time(values, text) is None]
     if found and not formats:
         wrong = impossible_time(values, found[0])
+        if wrong == values[0]:
+            return f"it has {wrong!r}, which is no date or time; expected it to be corrected"
         return f"it has dates such as {values[0]!r}, and {wrong!r}, which is none"
     if formats:
         asked = "" if time else "timestamp_column= and "

@@ -220,6 +220,15 @@ def _check_stamps(table: Table, future: Table) -> Array:
             f"`future` has time stamps of {future.timestamps.dtype}, expected "
             f"{table.timestamps.dtype} as in the table"
         )
+    if (table.time_zone is None) != (future.time_zone is None):
+        with_zone, without = (
+            ("`future`", "the table") if table.time_zone is None else ("the table", "`future`")
+        )
+        raise ValueError(
+            f"{with_zone} has time stamps with the time zone {table.time_zone or future.time_zone}, "
+            f"and {without} has none; expected both with a zone, by time_zone= where they are read, "
+            "or both without"
+        )
     return future.timestamps[slice(0, future.num_rows)]
 
 
@@ -240,9 +249,9 @@ def _rows_at(future: Table, stamps: Array, series: Int64, time: Array) -> Int64:
     """Return the row of `future` of each series and time stamp."""
     same_unit = time.astype(stamps.dtype)
     found = np.zeros(len(series), dtype=np.int64)
-    for number in np.unique(series).tolist():
-        here = series == number
-        low, high = future.offsets[number : number + 2].tolist()
+    order = np.argsort(series, kind="stable")
+    for here in np.split(order, np.flatnonzero(np.diff(series[order])) + 1) if len(order) else []:
+        low, high = future.offsets[series[here[0]] :][:2].tolist()
         found[here] = low + np.searchsorted(stamps[low:high], same_unit[here])
     end = future.offsets[series + 1]
     there = stamps[np.minimum(found, max(len(stamps) - 1, 0))] == same_unit
