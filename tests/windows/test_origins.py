@@ -14,6 +14,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -27,6 +28,12 @@ LIMITS = {"a": (0.0, 8.0), "b": (1000.0, 1080.0), "c": (-16.0, 16.0), "d": (5.0,
 FITTED = ("a", "b", "c")
 POOLED = (-16.0, 1080.0)
 ROWS = 9
+
+
+@pytest.fixture(autouse=True)
+def no_other_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the windows that other tests of this process have made."""
+    monkeypatch.setattr("windeck.windows.origins._live", WeakValueDictionary())
 
 
 def table_of(names: tuple[Any, ...], columns: tuple[str, ...] = ("x",)) -> wd.Table:
@@ -293,8 +300,32 @@ def test_several_ids_of_a_series_are_one_name() -> None:
         np.testing.assert_allclose(found, in_units(["b", "a"], scaled))
 
 
-def test_bad_series() -> None:
+def test_numbers_of_the_data_fitted_on_need_no_windows() -> None:
     scaler = fit()
+    scaled = np.full((2, 3, 1), 0.25)
+    found = scaler.inverse_transform(scaled, series_id=[2, 0])
+    np.testing.assert_allclose(found, in_units(["c", "a"], scaled))
+
+
+def test_tables_of_other_columns_scalings_or_kinds_of_names_do_not_matter() -> None:
+    """Windows that cannot have made the batch, such as those of a second model, are no origins."""
+    scaler = fit()
+    windows = windows_of(("b", "c", "a"), scaler)
+    second = wd.Scaler.fit(table_of(("d", "a", "b")), kind="standard", per_series=True)
+    x = {"x": np.arange(27.0)}
+    others = [
+        wd.Windows(table_of(FITTED, ("y",)), context_length=2),
+        windows_of(("d", "a", "b"), second),
+        wd.Windows(wd.Table.from_columns(x, offsets=[0, 9, 27]), context_length=2),
+    ]
+    scaled, ids = served(windows, "gather")
+    found = scaler.inverse_transform(scaled, series_id=ids)
+    np.testing.assert_allclose(found, in_units(["bca"[i] for i in ids], scaled))
+    del others
+
+
+def test_bad_series() -> None:
+    scaler = wd.Scaler.from_json(fit().to_json())
     scaled = np.zeros((2, 3, 1))
     bad: list[tuple[Any, type[Exception], str]] = [
         (None, ValueError, "`series_id` must be given"),
@@ -302,7 +333,7 @@ def test_bad_series() -> None:
         ([0.5, 1.0], ValueError, "must be integers or names of series, got dtype float64"),
         ([True, False], ValueError, "must be integers or names of series, got dtype bool"),
         ([[0, 1]], ValueError, r"must be integers of shape \(2,\)"),
-        ([0, 1], ValueError, "numbers of a table that is not known, .* expected table=windows"),
+        ([0, 1], ValueError, "numbers of a table that is not known: .* expected table=windows"),
     ]
     for given, error, message in bad:
         with pytest.raises(error, match=message):

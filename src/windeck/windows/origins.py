@@ -2,8 +2,7 @@
 
 A number of a series means a series of one table, and an axis of an array means channels in one
 layout. Windows know both; an array that came through a trainer, a device or a file does not. So
-whatever is said of a batch alone is compared with the windows of this process that may have made
-it, and used only where they agree.
+numbers are compared with all tables that they may be of, and used only where these agree.
 """
 
 from __future__ import annotations
@@ -59,12 +58,16 @@ class BatchSeries(NamedTuple):
 
 
 def note_windows(windows: Windows) -> None:
-    """Note windows as a possible origin of batches, as long as they exist."""
+    """Note windows as an origin of batches: of their scaler, and of others while they exist."""
     _live[id(windows)] = windows
     if windows.scaler is not None:
-        remembered, origin = windows.scaler._remembered, _origin_of(windows)
-        if len(remembered) <= REMEMBERED and origin not in remembered:
-            remembered.append(origin)
+        remember(windows.scaler, _origin_of(windows))
+
+
+def remember(scaler: Scaler, origin: BatchOrigin) -> None:
+    """Note an origin of batches for a scaler, as long as it exists."""
+    if len(scaler._origins) <= REMEMBERED and origin not in scaler._origins:
+        scaler._origins.append(origin)
 
 
 def _origin_of(windows: Windows) -> BatchOrigin:
@@ -74,21 +77,39 @@ def _origin_of(windows: Windows) -> BatchOrigin:
 def find_origins(scaler: Scaler, table: Table | Windows | None) -> list[BatchOrigin]:
     """Return the origins that a batch for a scaler may have, or that of `table` if it is given.
 
-    Those of the windows that the scaler has scaled in this process, and of other windows that exist
-    and have columns of it. Series without names have their numbers as names.
+    Those of the windows that the scaler has scaled in this process, or else of the data that it was
+    fitted on; and of other windows that exist and have columns of it, unless a scaler of other
+    values scales them. Numbers are the names of series without names, so a table with names is no
+    origin for a scaler without, and vice versa.
     """
     if isinstance(table, Table):
         return [BatchOrigin(table.series_names)]
     if table is not None:
         table_of(table, "table")  # Raises for anything else.
         return [_origin_of(table)]
-    names, columns = scaler.series or (), set(scaler.columns)
-    origins = list(scaler._remembered)
-    if not origins and names == tuple(range(len(names))):
+    names = scaler.series or ()
+    origins = [one for one in scaler._origins if one.layout] or list(scaler._origins)
+    if not origins and _are_numbers(names):
         origins.append(BatchOrigin(names))
-    windows = [one for reference in _live.valuerefs() if (one := reference()) is not None]
-    others = [one for one in windows if one.scaler is not scaler]
-    return origins + [_origin_of(one) for one in others if not columns.isdisjoint(one.roles.all)]
+    for reference in _live.valuerefs():
+        windows = reference()
+        if windows is None or windows.scaler is scaler:
+            continue
+        if windows.scaler is not None and windows.scaler._digest != scaler._digest:
+            continue
+        alike = _are_numbers(windows.table.series_names) == _are_numbers(names)
+        if (alike or scaler.series is None) and _shares(windows, scaler):
+            origins.append(_origin_of(windows))
+    return origins
+
+
+def _are_numbers(names: Sequence[Any]) -> bool:
+    """Return True for the names of series that have none."""
+    return all(number == name for number, name in enumerate(names))
+
+
+def _shares(windows: Windows, scaler: Scaler) -> bool:
+    return not set(scaler.columns).isdisjoint(windows.roles.all)
 
 
 # --- series --------------------------------------------------------------------------------------
@@ -119,7 +140,7 @@ def find_series(
         rows = match_names(given, scaler._series_rows)
         return BatchSeries(rows, given, np.arange(count, dtype=np.int64))
     numbers = given.astype(np.int64, copy=False)
-    if table is None and len(scaler._remembered) > REMEMBERED:
+    if table is None and len(scaler._origins) > REMEMBERED:
         raise ValueError(
             f"`series_id` has numbers, and the scaler has scaled windows of more than {REMEMBERED} "
             f"tables with other series; {_CURE}"
@@ -133,15 +154,15 @@ def find_series(
         return found[0]
     if len(found) > 1:
         raise ValueError(
-            "`series_id` has numbers that mean other series in different tables with windows in "
-            f"this process, such as {_difference(found)}; {_CURE}"
+            "`series_id` has numbers that mean other series in different tables in use with columns "
+            f"of the scaler, such as {_difference(found)}; {_CURE}"
         )
     if most:
         bad = numbers[(numbers < 0) | (numbers >= most)]
         raise IndexError(f"`series_id` must be in [0, {most}), got {bad[0]}")
     raise ValueError(
-        "`series_id` has numbers of a table that is not known, and the scaler has its series by "
-        f"name: no windows of this process have columns of it; {_CURE}"
+        "`series_id` has numbers of a table that is not known: the scaler has its series by name, "
+        f"and no data in this process that it was fitted on or may scale; {_CURE}"
     )
 
 
@@ -227,11 +248,11 @@ def channel_axis(
         fits = [one for one in (1, -1) if shape[one] == count]
         if len(layouts) > 1 and len(fits) > 1:
             raise ValueError(
-                f"`axis` must be given: windows of both layouts, 'btc' and 'bct', are in use, and "
+                "`axis` must be given: windows of both layouts, 'btc' and 'bct', are in use, and "
                 f"both axes of shape {shape} may be those of {count} channels; expected axis=-1, "
                 "axis=1, table=windows, or `windows.inverse_transform`"
             )
-        place = fits[0] if len(layouts) > 1 and fits else 1
+        place = fits[0] if len(fits) == 1 else 1
     if not shape or not -len(shape) <= place < len(shape) or shape[place] != count:
         hint = ", as layout 'bct' has them" if axis is None and place == 1 else ""
         raise ValueError(

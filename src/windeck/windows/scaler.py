@@ -169,8 +169,10 @@ class Scaler:
         together = cls._of(kind, names, pooled, None, unseen)
         if by_series is None:
             return together
-        series = plain_names(scaler_fitting.table_of(data).series_names)
-        return cls._of(kind, names, by_series, series, unseen, together)
+        found = scaler_fitting.table_of(data).series_names
+        scaler = cls._of(kind, names, by_series, plain_names(found), unseen, together)
+        origins.remember(scaler, origins.BatchOrigin(found))
+        return scaler
 
     @classmethod
     def of_sample(cls, table: Table, *, kind: str, total: int) -> Scaler:
@@ -234,7 +236,10 @@ class Scaler:
         pooled = None
         if self.pooled is not None and other.pooled is not None:
             pooled = self.pooled.merge(other.pooled)
-        return self._of(self.kind, self.columns, found, series, self.unseen, pooled)
+        merged = self._of(self.kind, self.columns, found, series, self.unseen, pooled)
+        for origin in (*self._origins, *other._origins):
+            origins.remember(merged, origin)
+        return merged
 
     @property
     def center(self) -> Float64:
@@ -303,9 +308,9 @@ class Scaler:
             without such windows.
         table
             The windows that `array` and numbers of series are from, or their table. Without it
-            numbers are those of windows that the scaler has scaled in this process, and of others
-            that have a column of it, if all of them agree. Series without names have their numbers
-            as names.
+            numbers are those of the data that the scaler was fitted on, of the windows that it
+            scales, and of others in use that have a column of it, if all of them agree. Series
+            without names have their numbers as names.
 
         Returns
         -------
@@ -318,7 +323,7 @@ class Scaler:
             If the scaler does not have a column, or no table the number of a series.
         ValueError
             If shapes do not match; if a series has no scaling (``unseen="error"``); if numbers mean
-            other series in other tables, or none is known that they are of.
+            other series in those tables, or no table is known that they are of.
 
         Examples
         --------
@@ -415,8 +420,8 @@ class Scaler:
         return center.reshape(broadcast), spread.reshape(broadcast)
 
     @cached_property
-    def _remembered(self) -> list[BatchOrigin]:
-        """Origins of batches that this scaler has scaled in this process."""
+    def _origins(self) -> list[BatchOrigin]:
+        """The data fitted on, and the windows scaled, in this process; see `find_origins`."""
         return []
 
     @cached_property
@@ -425,7 +430,7 @@ class Scaler:
         return []
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_remembered", "_matched", "_series_rows")
+        left_out = ("_origins", "_matched", "_series_rows")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     @cached_property
