@@ -267,6 +267,43 @@ def test_windows_of_other_tables_do_not_hide_those_that_are_gone() -> None:
     np.testing.assert_allclose(found, in_units(["bca"[i] for i in ids], scaled))
 
 
+@pytest.mark.parametrize("way", SERVED)
+@pytest.mark.parametrize("used", ["plain", "by another"])
+def test_batches_outlive_windows_that_the_scaler_did_not_scale(way: str, used: str) -> None:
+    """A number of windows that are gone is the series of that name, or an error."""
+    scaler = fit()
+    same = SCALERS["json"](scaler) if used == "by another" else None
+    known = windows_of(FITTED, scaler)
+    for change in (lambda one: one, lambda one: one.subset(rows=(0, 27))):
+        values, ids = served(change(windows_of(("b", "c", "a"), same)), way)
+        gc.collect()
+        for call in (scaler.transform, scaler.inverse_transform):
+            with pytest.raises(ValueError, match=r"in one and .* in another; expected table=win"):
+                call(values, series_id=ids)
+    # Scalers that are made later have nothing to do with them.
+    later = fit()
+    scaled, ids = served(known.with_scaler(later), way)
+    expected = in_units([FITTED[i] for i in ids.tolist()], np.asarray(scaled))
+    del known, scaler, same
+    found = later.inverse_transform(scaled, series_id=ids)
+    np.testing.assert_allclose(np.asarray(found), expected)
+
+
+def test_models_of_other_series_stand_side_by_side() -> None:
+    """Numbers of one model are not those of another one, with its own series and scaler."""
+    limits = {("a", "b", "c"): LIMITS, ("xa", "xd"): LIMITS}
+    models = []
+    for names in limits:
+        windows = windows_of(names)
+        train = windows.split(validation=0.2, test=0.2).train
+        scaler = wd.Scaler.fit(train, kind="minmax", per_series=True)
+        models.append((windows, train, train.with_scaler(scaler), scaler))
+    for _, train, scaled, scaler in models * 2:
+        batch, units = scaled.gather(range(len(train))), train.gather(range(len(train)))
+        found = scaler.inverse_transform(batch["past_target"], series_id=batch["series_id"])
+        np.testing.assert_allclose(found, units["past_target"])
+
+
 def test_numbers_are_the_names_of_series_without_names() -> None:
     x = np.concatenate([np.linspace(*LIMITS[name], ROWS) for name in FITTED])
     table = wd.Table.from_columns({"x": x}, offsets=np.arange(4) * ROWS)
@@ -294,6 +331,7 @@ def test_several_ids_of_a_series_are_one_name() -> None:
 
 
 def test_bad_series() -> None:
+    gc.collect()  # windows of other tests
     scaler = fit()
     scaled = np.zeros((2, 3, 1))
     bad: list[tuple[Any, type[Exception], str]] = [

@@ -9,6 +9,7 @@ it, and used only where they agree.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 # Different origins that a scaler remembers; with more of them numbers alone are not used.
 REMEMBERED = 8
 
-#: The windows of this process, by their identities.
+#: The windows of this process by their identities, and its scalers per series by number.
 _live: WeakValueDictionary[int, Windows] = WeakValueDictionary()
+_scalers: WeakValueDictionary[int, Scaler] = WeakValueDictionary()
+_numbers = itertools.count()
 
 
 class BatchOrigin(NamedTuple):
@@ -62,9 +65,46 @@ def note_windows(windows: Windows) -> None:
     """Note windows as a possible origin of batches, as long as they exist."""
     _live[id(windows)] = windows
     if windows.scaler is not None:
-        remembered, origin = windows.scaler._remembered, _origin_of(windows)
-        if len(remembered) <= REMEMBERED and origin not in remembered:
-            remembered.append(origin)
+        _remember(windows.scaler._remembered, windows)
+
+
+def note_scaler(scaler: Scaler) -> None:
+    """Note a scaler, as long as it exists."""
+    if scaler.series is not None:
+        _scalers[next(_numbers)] = scaler
+
+
+def note_batch(windows: Windows) -> None:
+    """Have scalers remember windows that make a batch for them, which may outlive the windows.
+
+    Batches of columns that another scaler has scaled are not for them. O(scalers) time after the
+    first batch.
+    """
+    for reference in _scalers.valuerefs():
+        scaler = reference()
+        if scaler is not None and reference.key not in windows._noted_by:
+            windows._noted_by.add(reference.key)
+            if _shared(windows, scaler) and not _is_of_another(windows, scaler):
+                _remember(scaler._heard_of, windows)
+
+
+def _remember(remembered: list[BatchOrigin], windows: Windows) -> None:
+    origin = _origin_of(windows)
+    if len(remembered) <= REMEMBERED and origin not in remembered:
+        remembered.append(origin)
+
+
+def _shared(windows: Windows, scaler: Scaler) -> set[str]:
+    """Return the columns of windows that a scaler has."""
+    return set(scaler.columns).intersection(windows.roles.all)
+
+
+def _is_of_another(windows: Windows, scaler: Scaler) -> bool:
+    """Return True for windows whose columns a scaler of other numbers has scaled."""
+    own = windows.scaler
+    if own is None or own is scaler or not _shared(windows, scaler) <= set(own.columns):
+        return False
+    return own._digest != scaler._digest
 
 
 def _origin_of(windows: Windows) -> BatchOrigin:
@@ -74,21 +114,31 @@ def _origin_of(windows: Windows) -> BatchOrigin:
 def find_origins(scaler: Scaler, table: Table | Windows | None) -> list[BatchOrigin]:
     """Return the origins that a batch for a scaler may have, or that of `table` if it is given.
 
-    Those of the windows that the scaler has scaled in this process, and of other windows that exist
-    and have columns of it. Series without names have their numbers as names.
+    Those of the windows that the scaler has scaled in this process, or that have made batches of
+    its columns since it was made, and of other windows that exist and have columns of it. A table
+    of another model is none: one that another scaler scales, without a series of this one. Series
+    without names have their numbers as names.
     """
     if isinstance(table, Table):
         return [BatchOrigin(table.series_names)]
     if table is not None:
         table_of(table, "table")  # Raises for anything else.
         return [_origin_of(table)]
-    names, columns = scaler.series or (), set(scaler.columns)
+    names = scaler.series or ()
+    windows = [one for reference in _live.valuerefs() if (one := reference()) is not None]
+    live = [one for one in windows if one.scaler is not scaler and _shared(one, scaler)]
+    others = [*scaler._heard_of, *map(_origin_of, live)]
+    foreign = {
+        id(one.table.series_names)
+        for one in live
+        if names
+        and _is_of_another(one, scaler)
+        and (scaler._rows_of(one.table.series_names) < 0).all()
+    }
     origins = list(scaler._remembered)
     if not origins and names == tuple(range(len(names))):
         origins.append(BatchOrigin(names))
-    windows = [one for reference in _live.valuerefs() if (one := reference()) is not None]
-    others = [one for one in windows if one.scaler is not scaler]
-    return origins + [_origin_of(one) for one in others if not columns.isdisjoint(one.roles.all)]
+    return origins + [origin for origin in others if id(origin.names) not in foreign]
 
 
 # --- series --------------------------------------------------------------------------------------
@@ -119,10 +169,10 @@ def find_series(
         rows = match_names(given, scaler._series_rows)
         return BatchSeries(rows, given, np.arange(count, dtype=np.int64))
     numbers = given.astype(np.int64, copy=False)
-    if table is None and len(scaler._remembered) > REMEMBERED:
+    if table is None and max(map(len, (scaler._remembered, scaler._heard_of))) > REMEMBERED:
         raise ValueError(
-            f"`series_id` has numbers, and the scaler has scaled windows of more than {REMEMBERED} "
-            f"tables with other series; {_CURE}"
+            f"`series_id` has numbers, and windows of more than {REMEMBERED} tables with other "
+            f"series have made batches for the scaler; {_CURE}"
         )
     found, most = _agreed(scaler, numbers, find_origins(scaler, table))
     if len(found) > 1:

@@ -98,6 +98,7 @@ class Scaler:
             raise ValueError(f"`unseen` must be one of {', '.join(UNSEEN)}, got {self.unseen!r}")
         for array in (*self.statistics.values(), *self.errors.values(), self.counts, self.weights):
             array.setflags(write=False)
+        origins.note_scaler(self)
 
     @classmethod
     def fit(
@@ -423,13 +424,22 @@ class Scaler:
         return []
 
     @cached_property
+    def _heard_of(self) -> list[BatchOrigin]:
+        """Origins of other batches with columns of this scaler, made in this process since it."""
+        return []
+
+    @cached_property
     def _matched(self) -> list[tuple[tuple[Any, ...], Int64]]:
         """Names of the series of some tables, and their rows here."""
         return []
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_remembered", "_matched", "_series_rows")
+        left_out = ("_remembered", "_heard_of", "_matched", "_series_rows")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        origins.note_scaler(self)
 
     @cached_property
     def _series_rows(self) -> dict[SeriesName, int]:

@@ -53,7 +53,7 @@ from windeck.windows.filters import (
 from windeck.windows.forecasts import as_predictions, in_units, prediction_table
 from windeck.windows.future import add_future, latest_windows
 from windeck.windows.index import WindowSpan, pad_sides
-from windeck.windows.origins import channel_axis, note_windows
+from windeck.windows.origins import channel_axis, note_batch, note_windows
 from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.scaler import Scaler
 from windeck.windows.splits import Split, warn_of_unseen
@@ -293,6 +293,7 @@ class Windows:
             self._gatherer = StreamedGatherer(self._index, blocked, self.table)
         else:
             self._gatherer = BatchGatherer(self._index, plan, self.table, self._columns)
+        self._noted_by: set[int] = set()
         note_windows(self)
 
     def _native_keys(self) -> list[BatchKey]:
@@ -301,7 +302,7 @@ class Windows:
 
     def __getstate__(self) -> dict[str, Any]:
         # Made anew, not pickled: columns of a mapped table would be copies.
-        left_out = ("_columns", "_index", "_gatherer", "fingerprint")
+        left_out = ("_columns", "_index", "_gatherer", "_noted_by", "fingerprint")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -435,6 +436,7 @@ class Windows:
         dict of arrays
             Writable, contiguous, and owned by the caller; for the keys see the class.
         """
+        note_batch(self)
         return self._gatherer.gather(as_indices(indices), out, threads)
 
     @property
@@ -532,6 +534,7 @@ class Windows:
         from windeck.windows.device import DeviceWindows
 
         self._refuse_streamed("to()")
+        note_batch(self)
         return DeviceWindows(self, device)
 
     def _refuse_streamed(self, what: str) -> None:
