@@ -298,13 +298,22 @@ def test_a_partition_of_a_table(place: str, tmp_path: Path) -> None:
     delta_partitioned(tmp_path / "delta")
     (tmp_path / "iceberg").mkdir()
     iceberg(tmp_path / "iceberg")
+    put(tmp_path, "iceberg/data/hour=1/site=a/1.parquet", 1)
+    put(tmp_path, "iceberg/data/hour=1/2.parquet", 2)
+    # A table in a folder that is called data.
+    put(tmp_path, "data/site=a/1.parquet", 1)
+    put(tmp_path, "data/site=a/2.parquet", 2)
+    one = add("site=a/1.parquet", {"site": "a"})
+    log(tmp_path / "data", 0, PROTOCOL, meta("site"), one)
     root = str(tmp_path) if place == "local" else in_memory_copy(tmp_path, "committed/parts")
     assert read(f"{root}/delta/site=North Sea") == [1]
     assert read(f"{root}/delta/site=*/*.parquet") == [1, 3]
     assert read(f"{root}/delta/site=North Sea/*.parquet") == [1]
     assert documents(f"{root}/delta/site=North Sea") == [1]
-    with pytest.raises(ValueError, match="Iceberg"):
-        read(f"{root}/iceberg/data")
+    for part in ("data", "data/hour=1", "data/hour=1/*.parquet", "data/hour=1/site=a"):
+        with pytest.raises(ValueError, match="Iceberg"):
+            read(f"{root}/iceberg/{part}")
+    assert read(f"{root}/data/site=a") == [1]
     if place == "remote":
         system = fsspec.filesystem("memory")
         path = "/committed/parts/delta/site=North Sea"

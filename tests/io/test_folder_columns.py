@@ -142,6 +142,44 @@ def test_a_column_that_some_files_have(tmp_path: Path) -> None:
     assert set(table.series_names) == {1, 2}
 
 
+@pytest.mark.parametrize("way", ["read", "stream", "prepare"])
+@pytest.mark.parametrize("values", [("0.5", "1.5"), ("1e3", "7"), ("07", "7"), ("+2", "2")])
+def test_numbers_in_text_are_codes_only_where_they_are_asked_for(
+    tmp_path: Path, values: tuple[str, str], way: str
+) -> None:
+    for value in values:
+        write(tmp_path / "data" / f"rate={value}" / "a.parquet", pa.table({"load": [1.0]}))
+    path, options = tmp_path / "data", {"in_memory": False} if way == "stream" else {}
+    if way == "prepare":
+        wd.prepare(path, tmp_path / "prepared", id_columns="rate")
+        path = tmp_path / "prepared"
+    with pytest.raises(TypeError, match=r"string column .*pass categories=\['rate'\]"):
+        wd.Table.read(path, columns=["load", "rate"], **options)
+    table = wd.Table.read(path, id_columns="rate", **options)
+    assert set(table.series_names) == set(values)
+    table = wd.Table.read(path, columns=["load", "rate"], categories=["rate"], **options)
+    assert set(table.column("rate").categories or ()) == set(values)
+
+
+@pytest.mark.parametrize("way", ["read", "stream", "prepare"])
+@pytest.mark.parametrize(("value", "kind"), [("b", pa.int64()), ("300", pa.int8())])
+def test_a_folder_whose_value_other_files_cannot_hold(
+    tmp_path: Path, value: str, kind: pa.DataType, way: str
+) -> None:
+    own = pa.table({"load": [1.0], "site": pa.array([1], kind)})
+    write(tmp_path / "data" / "site=1" / "a.parquet", own)
+    write(tmp_path / "data" / f"site={value}" / "a.parquet", own.select(["load"]))
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: wd.Table.read(tmp_path / "data", id_columns="site"),
+        "stream": lambda: wd.Table.read(tmp_path / "data", id_columns="site", in_memory=False),
+        "prepare": lambda: wd.prepare(tmp_path / "data", tmp_path / "out", id_columns="site"),
+    }
+    with pytest.raises(
+        ValueError, match=f"folder of .* names '{value}' for column 'site', which is {kind} in oth"
+    ):
+        calls[way]()
+
+
 CONFLICTS: dict[str, tuple[Any, Any]] = {
     "strings": (pa.array(["a", "b"]), "'b', and its folder names 'a'"),
     "views": (pa.array(["a", "b"], pa.string_view()), "'b', and its folder names 'a'"),

@@ -211,14 +211,14 @@ def test_times_with_and_without_a_zone_are_not_matched() -> None:
     rows = future_rows(3)
     zoned = rows.set_column(1, "time", rows["time"].cast(pa.timestamp("s", "Europe/Berlin")))
     with pytest.raises(
-        ValueError, match="`future` has time stamps with the time zone Europe/Berlin, and the tab"
+        ValueError, match="`future` has time stamps in the time zone Europe/Berlin, and the tab"
     ):
         plain_windows().latest(future=future_of(zoned))
     past = arrow_of(0)
     past = past.set_column(1, "time", past["time"].cast(pa.timestamp("s", "UTC")))
     w = wd.Windows(wd.Table.from_arrow(past, **INDEX), **SHORT)
     with pytest.raises(
-        ValueError, match="the table has time stamps with the time zone UTC, and `future` has none"
+        ValueError, match="the table has time stamps in the time zone UTC, and `future` has some"
     ):
         w.latest(future=future_of(rows))
     np.testing.assert_array_equal(

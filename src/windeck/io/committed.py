@@ -65,11 +65,15 @@ def committed_files(
     """
     found = _committed(home, list(files), hidden, wanted)
     above, below = home if filesystem.is_remote(home) else os.path.abspath(home), ""
-    while (name := _name(above)) and ("=" in name or (name == "data" and not below)):
+    while (name := _name(above)) and ("=" in name or (name == "data" and "data/" not in below)):
         above, below = filesystem.parent(above), f"{name}/{below}"
     if not below:
         return found
+<<<<<<< HEAD
     others, marks = _list_folder(above)
+=======
+    beside, marks = list_beside(above, [below[:-1]])
+>>>>>>> wt-acc1
     inside = [f"{below}{path}" for path in found]
     kept = _committed(above, [*others, *inside], marks, [f"{below}{path}" for path in wanted])
     return [path[len(below) :] for path in kept if path.startswith(below)]

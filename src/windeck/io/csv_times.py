@@ -38,8 +38,8 @@ def parse_times(texts: Any, layout: str, where: str, row: int = 0) -> Any:
 
     Arrow's parser of formats takes 31 April for 1 May, and 23:59:60 for the next day. Digits in
     full width are put into the order of ISO 8601, of which Arrow is strict. Other texts are parsed,
-    formatted again and compared; where they differ, as 1/4 and 01/04 do, they must have the same
-    numbers and names, and Python, which is strict, parses the text.
+    formatted again and compared, with zeros before single digits if they have none. Where they
+    differ, they must have the same numbers and names, and Python, which is strict, parses the text.
 
     Parameters
     ----------
@@ -119,6 +119,10 @@ def _local(words: Any, layout: str) -> Any:
     else:
         again = pc.strftime(stamps, format=layout)
     same = pc.fill_null(pc.equal(again, words), False)
+    # As 1/4/2024 and 01/04/2024; one digit is no year.
+    if "%y" not in layout and not pc.all(same).as_py():
+        padded = pc.replace_substring_regex(words, r"\b([0-9])\b", r"0\1")
+        same = pc.or_(same, pc.fill_null(pc.equal(again, padded), False))
     if "%Y" in layout:  # Its two digits would be of the first century.
         same = pc.and_(same, pc.fill_null(pc.greater(pc.year(stamps), 999), False))
     others = pc.invert(same)

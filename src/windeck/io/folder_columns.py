@@ -24,7 +24,8 @@ __all__ = [
 _CODED = pa.dictionary(pa.int32(), pa.string())
 #: Rows of a batch of columns of folders alone.
 _BATCH_ROWS = 1 << 16
-_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+_INTEGER = re.compile(r"-?[0-9]{1,10}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def with_folder_columns(
@@ -60,7 +61,7 @@ def with_columns(file: Any, kinds: Mapping[str, Any], compared: Collection[str])
     """
     values, names = folder_values(file.path), file.schema.names
     added = {name: kinds[name] for name in kinds if name in values and name not in names}
-    constants = {name: _constant(values[name], kind) for name, kind in added.items()}
+    constants = {n: _constant(values[n], kind, n, file.path) for n, kind in added.items()}
     checks = {name: values[name] for name in names if name in values and name in compared}
     return FolderColumns(file, constants, checks)
 
@@ -69,7 +70,8 @@ def folder_types(schemas: Mapping[str, Any], named: Iterable[str]) -> dict[str, 
     """Return the types of the named columns that folders give and some files lack.
 
     The type of files that have the column; else int32 where all values are integers, as pyarrow
-    infers; else categories.
+    infers; text where all are other numbers, which are no codes unless that is asked for; else
+    categories.
 
     Parameters
     ----------
@@ -87,8 +89,11 @@ def folder_types(schemas: Mapping[str, Any], named: Iterable[str]) -> dict[str, 
         kind = conversion.value_type(stored[0]) if stored else None
         if kind is not None and not pa.types.is_string(kind):
             found[name] = kind
+        elif kind is None and _are_integers(texts):
+            found[name] = pa.int32()
         else:
-            found[name] = pa.int32() if kind is None and _are_integers(texts) else _CODED
+            numbers = bool(texts) and all(_NUMBER.fullmatch(text or "") for text in texts)
+            found[name] = pa.string() if kind is None and numbers else _CODED
     return found
 
 
@@ -110,13 +115,19 @@ def varied_columns(paths: Sequence[str]) -> set[str]:
     return {name for name, values in found.items() if len(values) > 1}
 
 
-def _constant(value: str | None, kind: Any) -> Any:
-    """Return an array of one row."""
+def _constant(value: str | None, kind: Any, name: str, path: str) -> Any:
+    """Return an array of one row; raise ValueError if a type does not hold the value."""
     if kind == _CODED:
         codes = pa.array([None if value is None else 0], pa.int32())
         texts = pa.array([] if value is None else [value], pa.string())
         return pa.DictionaryArray.from_arrays(codes, texts)
-    return pa.array([value], pa.string()).cast(kind)
+    try:
+        return pa.array([value], pa.string()).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"the folder of {path!r} names {value!r} for column {name!r}, which is {kind} in other "
+            "files; expected a value of this type"
+        ) from error
 
 
 def _rows_of(constant: Any, rows: int) -> Any:

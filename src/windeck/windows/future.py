@@ -221,13 +221,11 @@ def _check_stamps(table: Table, future: Table) -> Array:
             f"{table.timestamps.dtype} as in the table"
         )
     if (table.time_zone is None) != (future.time_zone is None):
-        with_zone, without = (
-            ("`future`", "the table") if table.time_zone is None else ("the table", "`future`")
-        )
+        zoned, plain = ("`future`", "the table")[:: -1 if future.time_zone is None else 1]
         raise ValueError(
-            f"{with_zone} has time stamps with the time zone {table.time_zone or future.time_zone}, "
-            f"and {without} has none; expected both with a zone, by time_zone= where they are read, "
-            "or both without"
+            f"{zoned} has time stamps in the time zone {table.time_zone or future.time_zone}, and "
+            f"{plain} has some without a zone; expected both with one, by time_zone= where they "
+            "are read, or both without"
         )
     return future.timestamps[slice(0, future.num_rows)]
 
