@@ -154,8 +154,8 @@ def find_series(
         return found[0]
     if len(found) > 1:
         raise ValueError(
-            "`series_id` has numbers that mean other series in different tables with columns of the "
-            f"scaler, such as {_difference(found)}; {_CURE}"
+            "`series_id` has numbers that mean other series in different tables with columns of "
+            f"the scaler, such as {_difference(found)}; {_CURE}"
         )
     if most:
         bad = numbers[(numbers < 0) | (numbers >= most)]
