@@ -69,7 +69,7 @@ def committed_files(
         above, below = filesystem.parent(above), f"{name}/{below}"
     if not below:
         return found
-    others, marks = list_beside(above, [below[:-1]])
+    others, marks = list_folders(above, [below[:-1]])
     inside = [f"{below}{path}" for path in found]
     kept = _committed(above, [*others, *inside], marks, [f"{below}{path}" for path in wanted])
     return [path[len(below) :] for path in kept if path.startswith(below)]
