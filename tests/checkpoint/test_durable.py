@@ -135,7 +135,7 @@ def rows(folder: Path) -> None:
 
 
 ACTS: dict[Callable[[Path], None], int] = {save: 1, save_what_changed: 2, merge: 1}
-ACTS |= {save_by_dcp: 1, import_a_file: 1, copy: 4, collect: 4, rows: 0}
+ACTS |= {save_by_dcp: 1, import_a_file: 1, copy: 5, collect: 4, rows: 0}
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)

@@ -30,7 +30,9 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     clock = names["model"].user.core.clock
     exec(compile(mixed, "mixed", "exec"), names)
     assert names["model"].user.core.clock == clock + 1
-    shown = re.findall(r"^(table\.\S.*?)  +# (\(.*?\)|\[.*?\])", second, re.MULTILINE)
+    shown = re.findall(
+        r"^((?:len\(table\)|table\.)\S.*?)  +# (\(.*?\)|\[.*?\])", second, re.MULTILINE
+    )
     assert len(shown) == 4
     exec(compile(second.split("\n\n")[0], "block 2", "exec"), names)
     for line, wanted in shown:

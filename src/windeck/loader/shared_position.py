@@ -248,7 +248,7 @@ def _unnamed_file() -> int:
     except AttributeError:  # macOS
         with TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
-    os.truncate(file, 2 * PLACE_BYTES)
+    os.ftruncate(file, 2 * PLACE_BYTES)
     return file
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from support.store_servers import need, unavailable
 from windeck._core import crc32c
+from windeck._util.threads import Task
 from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, write_part
 
 need("rocksdb")
@@ -331,13 +332,17 @@ def test_lanes_end_when_another_fails(
             raise RuntimeError("no more")
         yield b"z", b""
 
-    def interrupted(running: object) -> None:
-        begun.wait()
-        raise KeyboardInterrupt
+    wait, interrupts = Task.wait, iter([True])
+
+    def interrupted(task: Task[object], timeout: float | None = None) -> bool:
+        if next(interrupts, False):
+            begun.wait()
+            raise KeyboardInterrupt
+        return wait(task, timeout)
 
     monkeypatch.setattr(rocksdb_bulk, "THREADS", 2)
     if how == "the user":
-        monkeypatch.setattr(rocksdb_bulk, "wait", interrupted)
+        monkeypatch.setattr(Task, "wait", interrupted)
     expected = RuntimeError if how == "a lane" else KeyboardInterrupt
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         with pytest.raises(expected):
