@@ -138,6 +138,17 @@ def test_words_of_a_user(tmp_path: Path, reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("first", [True, False])
+def test_words_of_a_user_in_quotes_alone(tmp_path: Path, reader: str, first: bool) -> None:
+    path = tmp_path / "a.csv"
+    cells = ["1.5", "2", "3.25"] * 40
+    cells.insert(0 if first else 100, '"bad"')
+    path.write_text("\n".join(["x,name", *(f"{cell},bad" for cell in cells)]) + "\n")
+    table = READERS[reader](path, columns="x", missing=["bad"])
+    check(table, "x", [None if cell == '"bad"' else float(cell) for cell in cells])
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("row", [0, 57, 119])
 def test_a_text_among_numbers_is_named_with_its_row(tmp_path: Path, reader: str, row: int) -> None:
     for number, (cells, _) in enumerate(CELLS.values()):

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from windeck.io import filesystem
 from windeck.io.conversion import is_string
 from windeck.io.csv_options import (
-    WORDS,
     CsvOptions,
     check_first_line,
     hint_at_options,
@@ -137,7 +136,8 @@ class CsvFile:
         if not self.options.has_words(name) or table.column_names.count(name) != 1:
             return False
         column = table.column(name)
-        return is_string(column.type) and pc.any(pc.is_in(column, pa.array(WORDS))).as_py() is True
+        words = pa.array(self.options.words)
+        return is_string(column.type) and pc.any(pc.is_in(column, words)).as_py() is True
 
     def _with_times(self, data: Any, row: int = 0) -> Any:
         """Return a table or a record batch with its texts of `timestamp_format` as time stamps."""
@@ -248,7 +248,8 @@ class CsvFile:
                     return self.settled_types(names)
                 if name not in types or types[name] not in _INFERRED[:-1]:
                     raise error
-                word = found is not None and found[2] in WORDS and self.options.has_words(name)
+                words = self.options.words if self.options.has_words(name) else ()
+                word = found is not None and found[2] in words
                 if word and not self._has_words:
                     self._has_words = True
                     continue
@@ -400,7 +401,7 @@ def _convert(
         include_columns=names,
         strings_can_be_null=True,
         quoted_strings_can_be_null=words,
-        null_values=[*nulls, *(WORDS if words else ()), *(options.missing or ())],
+        null_values=[*nulls, *(options.words if words else options.missing or ())],
         decimal_point=options.decimal,
         column_types={name: kind for name, kind in known.items() if names is None or name in names},
         timestamp_parsers=None if options.timestamp_format is None else [options.timestamp_format],

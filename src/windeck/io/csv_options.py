@@ -125,8 +125,13 @@ class CsvOptions:
         names = ("header", "delimiter", "decimal", "encoding", "timestamp_format", "missing")
         return tuple(name for name in names if getattr(self, name) != getattr(usual, name))
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words for missing values in columns of numbers, beside those of all columns."""
+        return (*WORDS, *(self.missing or ()))
+
     def has_words(self, name: str) -> bool:
-        """Return True for a column in which `WORDS` are missing values if it has numbers."""
+        """Return True for a column in which `words` are missing values if it has numbers."""
         return self.missing != () and name not in self.ids and name not in self.categories
 
     def delimiter_of(self, path: str) -> str:
@@ -388,7 +393,7 @@ def misfit_hint(name: str, column: Any, options: CsvOptions, row: int = 0, *, ke
         rf"^({_ISO if name == options.time else _NUMBER.pattern})$",
         ignore_case=True,
     )
-    known = pc.or_kleene(fits, pc.is_in(texts, pa.array([*WORDS, *(options.missing or ())])))
+    known = pc.or_kleene(fits, pc.is_in(texts, pa.array(options.words)))
     misfits = column.filter(pc.fill_null(pc.invert(known), False))
     numbers = pc.sum(fits).as_py() or 0
     one_word, few = len(misfits.unique()) == 1, len(misfits) <= numbers
