@@ -1,9 +1,9 @@
 """Training batches from columnar data, shuffled by a permutation and resumable from one integer."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from windeck._core import LCG, ORDER_VERSION, Permutation
+from windeck._util.imports import imported
 
 if TYPE_CHECKING:
     from windeck.diagnosis.diagnosing import doctor
@@ -92,7 +92,7 @@ _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in na
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'windeck' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"windeck.{_MODULE_OF[name]}"), name)
+    value = globals()[name] = imported(f"windeck.{_MODULE_OF[name]}", name)
     return value
 
 

@@ -192,6 +192,22 @@ def test_a_damaged_source_changes_nothing(kind: str, fresh: Fresh, memory: Store
         memory.put_many([(key, value)])
 
 
+@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+def test_a_copy_to_a_url_has_the_numbers_of_the_source(
+    kind: str, fresh: Fresh, memory: Store
+) -> None:
+    fill(memory, 1)
+    url = fresh(kind)
+    with open_store(url) as target:
+        fill(target, 7)
+    for _ in range(2):
+        assert copy(memory, url, replace=True).generations == [2, 1]
+        with open_store(url) as target:
+            assert checkpoint.log(target) == checkpoint.log(memory)
+            assert verify(target, deep=True).unreferenced == 0
+            checkpoint.save(target, step=9, extra={})
+
+
 def test_numbers_that_another_process_may_be_using_stay_free(memory: Store) -> None:
     fill(memory, 1, skip=2)
     with open_store("memory://") as target:

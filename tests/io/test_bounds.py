@@ -258,3 +258,30 @@ def test_parquet_values(tmp_path: Path, reader: str) -> None:
     assert "ValueError" in message
     assert "column 'x' states" in message
     assert grown < 150_000
+
+
+def test_the_bound_is_not_looked_up_where_row_groups_are_smaller(tmp_path: Path) -> None:
+    """Chunks of columns that are not read cost no calls."""
+    from pyarrow import parquet
+
+    from windeck import Table
+
+    calls = []
+    data = {f"x{i}": np.arange(400) for i in range(50)}
+    for rows in (400, 10):
+        path = tmp_path / f"{rows}.parquet"
+        parquet.write_table(pa.table(data), path, row_group_size=rows)
+        Table.read(path, columns=["x0"])
+        count = 0
+
+        def count_calls(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(count_calls)
+        try:
+            Table.read(path, columns=["x0"])
+        finally:
+            sys.setprofile(None)
+        calls.append(count)
+    assert calls[1] < 2 * calls[0]

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from windeck._util.imports import imported
+
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
     from windeck.checkpoint.background import BackgroundSave, wait
@@ -109,12 +111,12 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name == "stores":
+        from importlib import import_module
+
         return import_module("windeck.checkpoint.stores")
     if name in _MODULE_OF:
-        return getattr(import_module(f"windeck.checkpoint.{_MODULE_OF[name]}"), name)
+        return imported(f"windeck.checkpoint.{_MODULE_OF[name]}", name)
     raise AttributeError(f"module 'windeck.checkpoint' has no attribute {name!r}")
 
 

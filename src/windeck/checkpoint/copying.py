@@ -276,7 +276,7 @@ class _Copier:
 
         def choose(free: int) -> dict[int, int]:
             nonlocal reserved
-            taken, reserved = list_generations(place, space), range(0 if alone else following, free)
+            taken, reserved = list_generations(place, space), range(following, free)
             if taken.isdisjoint(wanted) and not any(n in reserved for n in wanted):
                 return {n: n for n in wanted}
             return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 from windeck._util.fingerprints import digest
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
+from windeck.io.filesystem import DECOMPRESSED_BYTES
 from windeck.io.footers import ColumnChunk, check_chunks, parquet_footer
 from windeck.io.formats import (
     BATCH_ROWS,
@@ -43,10 +44,21 @@ def read_column(path: str, name: str) -> Any:
     from pyarrow import parquet
 
     with name_in_errors(path, _KIND), filesystem.open_input(path) as source:
-        footer = parquet_footer(path)
-        groups = [] if footer is None else footer.groups  # pyarrow says what is damaged.
-        check_chunks(chunk for group in groups for chunk in group if chunk.path[0] == name.encode())
-        return column_of(parquet.ParquetFile(source).read(columns=[name]), name)
+        file = parquet.ParquetFile(source)
+        groups = range(file.metadata.num_row_groups)
+        if _large_groups(file.metadata, groups):
+            footer = parquet_footer(path)
+            chunks = [] if footer is None else footer.groups  # pyarrow says what is damaged.
+            check_chunks(one for group in chunks for one in group if one.path[0] == name.encode())
+        return column_of(file.read(columns=[name]), name)
+
+
+def _large_groups(metadata: Any, groups: Iterable[int]) -> list[int]:
+    """Return those row groups of which a column may have too many bytes, see `check_chunks`.
+
+    The column chunks of others need not be decoded, which takes longer than to read some.
+    """
+    return [i for i in groups if metadata.row_group(i).total_byte_size > DECOMPRESSED_BYTES]
 
 
 def first_pages(chunk: ColumnChunk, count: int, rows: int, buffer: int) -> int:
@@ -295,7 +307,7 @@ class ParquetFile:
             wanted = {name.encode() for name in names}
             check_chunks(
                 chunk
-                for group in groups
+                for group in _large_groups(self._metadata, groups)
                 for chunk in self._chunks[group]
                 if chunk.path[0] in wanted
             )

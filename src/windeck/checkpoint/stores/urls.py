@@ -13,6 +13,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from windeck._util.imports import imported
 from windeck.checkpoint import background
 
 if TYPE_CHECKING:
@@ -277,13 +278,15 @@ def _backend(scheme: str) -> ModuleType:
         )
     module, library, extra = _BACKENDS[scheme]
     try:
-        return import_module(f"{_PACKAGE}.{module}")
+        found = import_module(f"{_PACKAGE}.{module}")
     except ModuleNotFoundError as error:
         if not library or error.name != library:
             raise
         raise ImportError(
             f"{scheme}:// needs the package {library}: pip install 'windeck[{extra}]'", name=library
         ) from None
+    imported(found.__name__, "open_objects" if module == "objects" else "open_url")
+    return found
 
 
 def _decoded(text: str) -> str:
