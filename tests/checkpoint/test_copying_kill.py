@@ -162,7 +162,14 @@ print(json.dumps(seen))
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
-    ("kind", "skip"), [("rocksdb", 0), ("leveldb", 0), ("redis", 0), ("rocksdb", 3)]
+    ("kind", "skip"),
+    [
+        ("rocksdb", 0),
+        ("leveldb", 0),
+        # Errors of any operation of these are in the test above.
+        pytest.param("redis", 0, marks=pytest.mark.slow),
+        pytest.param("rocksdb", 3, marks=pytest.mark.slow),
+    ],
 )
 def test_killed_at_every_operation(kind: str, skip: int, fresh: Fresh) -> None:
     found = printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1]), str(skip))

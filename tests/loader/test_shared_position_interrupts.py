@@ -18,6 +18,7 @@ import pytest
 from models.oracle import Numbers, Turn
 from support.instructions import at_instructions
 from windeck._util.threads import is_held
+from windeck.io import shared_memory
 from windeck.loader import IterDataset, shared_position
 from windeck.loader.stream import Stream
 
@@ -54,7 +55,7 @@ CHANGES: dict[str, tuple[Callable[[IterDataset], None], int]] = {
 
 
 def is_ours(code: CodeType) -> bool:
-    return code.co_filename == shared_position.__file__
+    return code.co_filename in (shared_position.__file__, shared_memory.__file__)
 
 
 def act_at(number: int, act: Callable[[], None]) -> Callable[[FrameType], None]:
@@ -148,13 +149,13 @@ def test_a_change_that_is_cut_off_in_its_bytes_did_not_happen(name: str) -> None
     change, after = CHANGES[name]
     for stop in itertools.chain(range(60), (100, 110, 1000)):
         dataset = made()
-        shared: Any = dataset._shared
-        old = bytes(shared._memory)
+        pages: Any = dataset._shared._memory.pages
+        old = bytes(pages)
         change(dataset)
-        new = bytes(shared._memory)
+        new = bytes(pages)
         first = next(i for i in range(len(old)) if old[i] != new[i])
-        shared._memory[first + stop :] = old[first + stop :]
-        assert dataset.position == (after if bytes(shared._memory) == new else 4)
+        pages[first + stop :] = old[first + stop :]
+        assert dataset.position == (after if bytes(pages) == new else 4)
         change(dataset)
         assert dataset.position >= after
 
@@ -215,7 +216,7 @@ def test_the_memory_has_no_name_and_its_file_is_closed() -> None:
         for name in os.listdir("/proc/self/fd"):
             with suppress(FileNotFoundError):  # that of the listing
                 links.append(os.readlink(f"/proc/self/fd/{name}"))
-        return sorted(link for link in links if "position" in link)
+        return sorted(link for link in links if "windeck-shared" in link)
 
     gc.collect()
     before = files()

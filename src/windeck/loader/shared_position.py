@@ -9,30 +9,23 @@ from __future__ import annotations
 import fcntl
 import io
 import json
-import mmap
 import multiprocessing
 import os
-import struct
 import threading
-import weakref
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
-from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from torch.utils.data import get_worker_info
 
 from windeck._util.threads import unheld
+from windeck.io.shared_memory import SharedMemory
 
 __all__ = ["SharedPosition"]
 
 R = TypeVar("R")
-#: Bytes of each of two places for the records, and what they begin with: number of the change,
-#: bytes of the records, and checksum of both and of the records.
-PLACE_BYTES, HEADER = 1 << 18, struct.Struct("<QII")
 #: Processes, each with its own workers, whose records are kept; and loops that have begun in part.
 MOST_PROCESSES, MOST_LOOPS = 128, 16
 
@@ -78,11 +71,11 @@ class SharedPosition:
     the loop's epoch, the others find the loop's start. So all workers agree however late they
     start, also if the position has been set since.
 
-    The records are in a piece of memory that all these processes have: forked and spawned workers
-    inherit it. It has two places for them, and a change is written into the older one, so a process
-    that dies or is interrupted at any instruction leaves either the old records or the new ones. A
-    process that changes them locks the file of the memory, which the system unlocks when it dies.
-    Reading takes no lock. Any other copy, by `pickle` or `copy`, has a position of its own.
+    The records are in a `SharedMemory` that all these processes have: forked and spawned workers
+    inherit it. A process that dies or is interrupted at any instruction leaves either the old
+    records or the new ones. A process that changes them locks the file of the memory, which the
+    system unlocks when it dies. Reading takes no lock. Any other copy, by `pickle` or `copy`, has a
+    position of its own.
 
     Parameters
     ----------
@@ -95,13 +88,11 @@ class SharedPosition:
         self._loops = 0  # Begun in this worker.
         # When this worker was started; two numbers if the last setting may have been interrupted.
         self._sets = 0, 0
-        self._share(_unnamed_file())
-        self._write(0, {self._creator: _Record(position)})
+        self._share(SharedMemory())
+        self._memory.write(0, _encode({self._creator: _Record(position)}))
 
-    def _share(self, file: int) -> None:
-        """Use the memory of an open file."""
-        weakref.finalize(self, os.close, file).atexit = False
-        self._file, self._memory = file, mmap.mmap(file, 2 * PLACE_BYTES)
+    def _share(self, memory: SharedMemory) -> None:
+        self._memory = memory
         self._lock, self._pid = threading.RLock(), os.getpid()
 
     @property
@@ -184,7 +175,7 @@ class SharedPosition:
 
     def _record(self) -> _Record:
         """Return the record of the process whose loops these are."""
-        return self._record_in(self._read()[1])
+        return self._record_in(_decode(self._memory.read()[1]))
 
     def _record_in(self, records: dict[Process, _Record]) -> _Record:
         main = _main_process()
@@ -197,63 +188,29 @@ class SharedPosition:
         if self._pid != os.getpid():  # Forked: threads that held the lock do not exist here.
             self._lock, self._pid = threading.RLock(), os.getpid()
         # A descriptor of its own: the file is unlocked when it is closed, come what may.
-        with unheld(self._lock, "a change of the position"), io.FileIO(os.dup(self._file)):
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-            number, records = self._read()
+        with unheld(self._lock, "a change of the position"), io.FileIO(os.dup(self._memory.file)):
+            fcntl.lockf(self._memory.file, fcntl.LOCK_EX)
+            number, data = self._memory.read()
+            records = _decode(data)
             found = change(self._record_in(records))
             creator = records.pop(self._creator)
             _keep_last(records, MOST_PROCESSES)
-            self._write(number + 1, {self._creator: creator, **records})
+            self._memory.write(number + 1, _encode({self._creator: creator, **records}))
         return found
-
-    def _read(self) -> tuple[int, dict[Process, _Record]]:
-        """Return the number of the last change, and the records."""
-        while True:  # Neither place can be read if there were two changes meanwhile.
-            for place in sorted((0, PLACE_BYTES), key=self._number_at, reverse=True):
-                number, size, crc = HEADER.unpack_from(self._memory, place)
-                begin = place + HEADER.size
-                data = self._memory[begin : begin + min(size, PLACE_BYTES)]
-                if crc == _checksum(number, data) and len(data) == size:
-                    return number, _decode(data)
-
-    def _number_at(self, place: int) -> int:
-        number: int = HEADER.unpack_from(self._memory, place)[0]
-        return number
-
-    def _write(self, number: int, records: dict[Process, _Record]) -> None:
-        data = _encode(records)
-        place = number % 2 * PLACE_BYTES
-        header = HEADER.pack(number, len(data), _checksum(number, data))
-        self._memory[place : place + HEADER.size + len(data)] = header + data
 
     def __getstate__(self) -> dict[str, Any]:
         if get_spawning_popen() is None:
             return {"following": self.following}
         # Sent to a process that this one starts.
         kept = {name: self.__dict__[name] for name in ("_creator", "_loops", "_sets")}
-        return {"file": DupFd(self._file), **kept}
+        return {"file": DupFd(self._memory.file), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "following" in state:
             self.__init__(state["following"])  # type: ignore[misc]
         else:
-            self._share(state.pop("file").detach())
+            self._share(SharedMemory(state.pop("file").detach()))
             self.__dict__.update(state)
-
-
-def _unnamed_file() -> int:
-    """Return a new file in memory, without a name, of the size of both places."""
-    try:
-        file = os.memfd_create("windeck-position")
-    except AttributeError:  # macOS
-        with TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    os.ftruncate(file, 2 * PLACE_BYTES)
-    return file
-
-
-def _checksum(number: int, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(struct.pack("<QI", number, len(data))))
 
 
 def _encode(records: dict[Process, _Record]) -> bytes:

@@ -8,6 +8,7 @@ many series at once.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -243,9 +244,10 @@ def is_numeric(column: ColumnData) -> bool:
 
 def as_array(values: Any) -> Any:
     """Return an array or a tensor on any device as an array; bfloat16 as float32."""
-    if hasattr(values, "detach"):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
         values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":
+        if values.dtype == torch.bfloat16:
             values = values.float()
     return np.asarray(values)
 
