@@ -29,7 +29,6 @@ EXCEPTIONS = {
     "cli/main.py": "replaces output streams that are closed",
     "cli/output.py": "replaces a local file by a result that is complete",
     "cli/session.py": "replaces standard output after a broken pipe",
-    "loader/shared_position.py": "memory that processes share, a file without a name",
 }
 
 #: Functions and methods that use the file system, as they are written.
