@@ -47,6 +47,7 @@ from windeck.sources import (
     present,
     whole,
 )
+from windeck.windows.origins import note_mixture
 
 __all__ = ["Mixture"]
 
@@ -154,6 +155,8 @@ class Mixture:
         }
         live = {f"part {name!r}": part for name, part in self.parts.items() if part is not None}
         self._layout = common_layout(live)
+        if "series_id" in self._layout:
+            note_mixture(self)
         #: The first part with data, for what is the same in all.
         self._first = next(iter(live.values()))
 

@@ -32,6 +32,8 @@ REMEMBERED = 8
 _live: WeakValueDictionary[int, Windows] = WeakValueDictionary()
 _scalers: WeakValueDictionary[int, Scaler] = WeakValueDictionary()
 _numbers = itertools.count()
+#: Mixtures whose batches have numbers of series, of one table or several.
+_mixtures: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class BatchOrigin(NamedTuple):
@@ -72,6 +74,11 @@ def note_scaler(scaler: Scaler) -> None:
     """Note a scaler, as long as it exists."""
     if scaler.series is not None:
         _scalers[next(_numbers)] = scaler
+
+
+def note_mixture(mixture: Any) -> None:
+    """Note a mixture as a possible origin of batches, as long as it exists."""
+    _mixtures[id(mixture)] = mixture
 
 
 def note_batch(windows: Windows) -> None:
@@ -116,8 +123,8 @@ def find_origins(scaler: Scaler, table: Table | Windows | None) -> list[BatchOri
 
     Those of the windows that the scaler has scaled in this process, or that have made batches of
     its columns since it was made, and of other windows that exist and have columns of it. A table
-    of another model is none: one that another scaler scales, without a series of this one. Series
-    without names have their numbers as names.
+    of another model is none: one that another scaler scales, without a series of this one, while no
+    mixture makes batches of both. Series without names have their numbers as names.
     """
     if isinstance(table, Table):
         return [BatchOrigin(table.series_names)]
@@ -132,6 +139,7 @@ def find_origins(scaler: Scaler, table: Table | Windows | None) -> list[BatchOri
         id(one.table.series_names)
         for one in live
         if names
+        and not _mixtures
         and _is_of_another(one, scaler)
         and (scaler._rows_of(one.table.series_names) < 0).all()
     }
@@ -286,6 +294,6 @@ def channel_axis(
         hint = ", as layout 'bct' has them" if axis is None and place == 1 else ""
         raise ValueError(
             f"`array` must have {count} channels {tuple(columns)} along axis {place}{hint}, got "
-            f"shape {shape}"
+            f"shape {shape}; expected columns= with the names of its channels if it has others"
         )
     return place
