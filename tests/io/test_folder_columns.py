@@ -149,7 +149,8 @@ def test_numbers_in_text_are_codes_only_where_they_are_asked_for(
 ) -> None:
     for value in values:
         write(tmp_path / "data" / f"rate={value}" / "a.parquet", pa.table({"load": [1.0]}))
-    path, options = tmp_path / "data", {"in_memory": False} if way == "stream" else {}
+    path = tmp_path / "data"
+    options: dict[str, Any] = {"in_memory": False} if way == "stream" else {}
     if way == "prepare":
         wd.prepare(path, tmp_path / "prepared", id_columns="rate")
         path = tmp_path / "prepared"
