@@ -47,7 +47,7 @@ def handler(
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_handler_takes_a_batch_between_two_or_is_refused(ahead: int) -> None:
-    """No batch is lost or handed out twice, and nobody waits without end."""
+    """Each batch is handed out once, and all calls return."""
     taken = 0
     for number in itertools.count(step=3):
         loader = Loader(Numbers(20), batch_size=2, prefetch=ahead)
