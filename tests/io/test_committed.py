@@ -200,6 +200,25 @@ def saved_and_lost(root: Path) -> str:
     return "lists 'data-00001-of-00002.arrow', which does not exist"
 
 
+def saved_and_cut(root: Path) -> str:
+    saved(root, _indices_files=[{"filename": "indices.arrow"}])
+    text = (root / "state.json").read_text()
+    put(root, "state.json", text=text[: len(text) // 2])
+    return r"state\.json.* cannot be read as JSON"
+
+
+def saved_and_nested(root: Path) -> str:
+    saved(root)
+    put(root, "state.json", text="[" * 200_000 + "]" * 200_000)
+    return r"state\.json.* cannot be read as JSON"
+
+
+def spark_cut(root: Path) -> str:
+    spark(root)
+    put(root, "_committed_2", text='{"added":["part-0-tid-2')
+    return "_committed_.* cannot be read as JSON"
+
+
 def not_saved(root: Path) -> Rows:
     put(root, "a.parquet", 1)
     put(root, "_versions/old.parquet", 2)
@@ -213,7 +232,7 @@ CASES: list[Callable[[Path], Rows | str]] = [
     *(delta_with_deleted_rows, delta_with_mapped_columns, delta_of_a_later_reader),
     *(delta_that_lost_a_file, delta_of_another_folder, iceberg, hudi, lance, temporary),
     *(spark, spark_unfinished, saved, saved_selection, saved_selection_of_later_versions),
-    *(saved_and_lost, not_saved),
+    *(saved_and_lost, saved_and_cut, saved_and_nested, spark_cut, not_saved),
 ]
 
 

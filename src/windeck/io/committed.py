@@ -185,12 +185,12 @@ def _keep(where: str, folder: str, files: list[str], live: Iterable[str]) -> lis
 
 
 def json_object(path: str) -> dict[str, Any]:
-    """Return the object in a JSON file; an empty one of another file, or if there is none.
+    """Return the object in a JSON file; an empty one of other JSON, or if there is no file.
 
     Raises
     ------
     ValueError
-        The file has more than 64 MiB.
+        The file has more than 64 MiB, or is no JSON: what it says of the data is unknown.
     """
     if not filesystem.is_file(path):
         return {}
@@ -201,8 +201,11 @@ def json_object(path: str) -> dict[str, Any]:
         )
     try:
         found = parse_json(filesystem.read_bytes(path), repr(path))
-    except ValueError:
-        return {}
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: it says which of the files next to it are data; write the data set again, or "
+            "pass a list of the files to read"
+        ) from error
     return found if isinstance(found, dict) else {}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy.random  # noqa: F401  Workers seed it: forked ones need not import it.
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
