@@ -25,6 +25,6 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "wind": ["N", "E", "S", "W"],
     }
     parquet.write_table(pa.table(columns), tmp_path / "readings" / "part1.parquet")
-    assert len(PAGE.blocks) == 6
+    assert len(PAGE.blocks) == 7
     names = PAGE.run()
     assert names["table"]["load"].tolist() == [1, 2, 3]
