@@ -91,6 +91,24 @@ def test_google_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         mount.attempt("gs://bucket/x", "stat", request)
 
 
+def test_answers_of_google_are_repeated_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client does not name the status of an answer."""
+    retry_quickly(monkeypatch)
+    monkeypatch.setattr(remote, "FIRST_ANSWER_SECONDS", 0.0)
+    mount, failures = remote.Mount("gs", "gs://bucket"), [1, 2, 3]
+
+    def request() -> str:
+        if failures:
+            failures.pop()
+            raise OSError(
+                "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of "
+                "<Error><Code>SlowDown</Code></Error> error_info={reason=, domain=, metadata={}})"
+            )
+        return "found"
+
+    assert mount.attempt("gs://bucket/x", "stat", request) == "found"
+
+
 @pytest.mark.parametrize(
     ("url", "error", "message"),
     [

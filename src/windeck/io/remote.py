@@ -75,6 +75,9 @@ _STATUS = re.compile(
     re.IGNORECASE,
 )
 
+#: XML or JSON of a server in an error of Google's client, which does not name its status.
+_QUOTED_ANSWER = re.compile(r"google::cloud::Status\(.* message of \s*[<{]")
+
 
 def _status(error: BaseException) -> int | None:
     """Return the HTTP status of an error of any client, None if it has none."""
@@ -91,6 +94,12 @@ def _status(error: BaseException) -> int | None:
         return int(found)
     text = _STATUS.search(str(error)) if isinstance(error, OSError) else None
     return int(text[1]) if text else None
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Return True if a server has answered: by a status, or in Google's words."""
+    quoted = isinstance(error, OSError) and _QUOTED_ANSWER.search(str(error)) is not None
+    return quoted or _status(error) is not None
 
 
 def _classify(error: Exception) -> str:
@@ -256,7 +265,7 @@ class Mount:
             except catch as error:
                 kind, reason = _classify(error), self.redact(_reason(error))
                 other = next((one for one in _KEPT_ERRORS if isinstance(error, one)), OSError)
-                self._has_answered |= _status(error) is not None or kind in ("missing", "forbidden")
+                self._has_answered |= kind in ("missing", "forbidden") or _is_answer(error)
             else:
                 self._has_answered = True
                 return found
