@@ -203,8 +203,8 @@ def json_object(path: str) -> dict[str, Any]:
         found = parse_json(filesystem.read_bytes(path), repr(path))
     except ValueError as error:
         raise ValueError(
-            f"{error}: it says which of the files next to it are data; write the data set again, or "
-            "pass a list of the files to read"
+            f"{error}: it says which of the files next to it are data; write the data set again, "
+            "or pass a list of the files to read"
         ) from error
     return found if isinstance(found, dict) else {}
 
