@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "checkpoint/foreign": "torch and NumPy open their files themselves, local ones only",
     "checkpoint/safetensors": "safetensors opens its files itself, and takes local paths only",
     "checkpoint/transformers.py": "Trainer reads its state from a folder only, made for that",
-    "loader/shared_position.py": "processes share a file in memory without a name",
     "diagnosis": "reads /proc, and reads a file to measure the disk",
     "cli/demo_data.py": "the demo writes its synthetic load curve",
     "cli/demo_job.py": "the demo writes its losses and states, and reads them after a kill",
@@ -149,12 +148,9 @@ def writes(path: Path) -> Iterator[str]:
 def test_only_new_files_are_written() -> None:
     """No file is written through a link: see tests/test_links.py."""
     found = [call for path in SOURCES.rglob("*.py") for call in writes(path)]
-    # The function that moves a whole file of `local_files` to its place, and a file without a name.
+    # The function that moves a whole file of `local_files` to its place.
     found = [call for call in found if "io/local_files.py" not in call]
-    assert sorted(call.partition(": ")[2] for call in found) == [
-        "os.replace(path, destination)",
-        "os.truncate(file, 2 * PLACE_BYTES)",
-    ]
+    assert [call.partition(": ")[2] for call in found] == ["os.replace(path, destination)"]
 
 
 @pytest.mark.parametrize(

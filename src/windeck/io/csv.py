@@ -106,7 +106,7 @@ class CsvFile:
         read = self._read_options(block_size=_SAMPLE_BYTES, use_threads=use_threads)
         convert = _convert(self.options, names, types, words=words)
         with (
-            filesystem.open_stream(self.path) as text,
+            filesystem.open_text(self.path, whole=False) as text,
             csv.open_csv(text, read, self._parse_options, convert) as reader,
         ):
             yield reader
@@ -226,7 +226,7 @@ class CsvFile:
         from pyarrow import csv
 
         convert = _convert(self.options, names, types, words=words)
-        with filesystem.open_stream(self.path) as text:
+        with filesystem.open_text(self.path, whole=True) as text:
             return csv.read_csv(text, self._read_options(), self._parse_options, convert)
 
     def settled_types(

@@ -13,7 +13,6 @@ import mmap
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -355,6 +354,8 @@ def open_input(
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 #: A compressed file may hold so many bytes, or so many times its own.
 DECOMPRESSED_BYTES, DECOMPRESSED_RATIO = 1 << 27, 1100
+#: Those that reach no more: 1, 1,032 and 255 times their bytes.
+_BOUNDED_CODECS = ("", "gzip", "lz4")
 
 
 def decompressed_limit(path: str) -> int:
@@ -363,7 +364,7 @@ def decompressed_limit(path: str) -> int:
 
 
 def open_stream(path: str, codec: str = "") -> Any:
-    """Open a file as a `pyarrow.NativeFile` for sequential access, decompressed.
+    """Open a file as a `pyarrow.NativeFile` to read in this thread, decompressed.
 
     Parameters
     ----------
@@ -379,9 +380,34 @@ def open_stream(path: str, codec: str = "") -> Any:
     codec = codec or CODECS.get(os.path.splitext(path)[1].lower(), "")
     if not codec:
         return open_input(path)
-    if codec in ("gzip", "lz4"):  # They reach 1,032 and 255 times their bytes.
+    if codec in _BOUNDED_CODECS:
         return pa.CompressedInputStream(open_input(path), codec)
     return pa.PythonFile(_DecompressedFile(path, codec), mode="r")
+
+
+def open_text(path: str, *, whole: bool) -> Any:
+    """Open a file as `open_stream` does, for a parser that reads in threads of its own.
+
+    They may read on after an error of the parser, until the process ends, and would wait for the
+    interpreter's lock then. So the stream is native.
+
+    Parameters
+    ----------
+    path
+    whole
+        Whether the parser holds the whole text in memory. Its bytes are counted first then.
+
+    Raises
+    ------
+    ValueError
+        It has more bytes than `decompressed_limit`.
+    """
+    codec = CODECS.get(os.path.splitext(path)[1].lower(), "")
+    if whole and codec not in _BOUNDED_CODECS:
+        with open_stream(path) as counted:
+            while counted.read(1 << 20):
+                pass
+    return pa.CompressedInputStream(open_input(path), codec) if codec else open_input(path)
 
 
 class _DecompressedFile:
@@ -390,17 +416,14 @@ class _DecompressedFile:
     def __init__(self, path: str, codec: str) -> None:
         self._path, self._limit, self._place, self.closed = path, decompressed_limit(path), 0, False
         self._stream = pa.CompressedInputStream(open_input(path), codec)
-        # pyarrow reads ahead in another thread while the file is closed.
-        self._lock = threading.Lock()
 
     def read(self, count: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
         left = self._limit + 1 - self._place
         found = b""
-        with self._lock:
-            if left and not self.closed:
-                found = self._stream.read(left if count < 0 else min(count, left))
-            self._place += len(found)
+        if left:
+            found = self._stream.read(left if count < 0 else min(count, left))
+        self._place += len(found)
         if self._place > self._limit:
             raise ValueError(
                 f"{self._path!r} has {size(self._path):,} bytes and more than {self._limit:,} when "
@@ -427,9 +450,8 @@ class _DecompressedFile:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self.closed = True
-            self._stream.close()
+        self.closed = True
+        self._stream.close()
 
 
 def read_bytes(path: str) -> bytes:
