@@ -10,7 +10,7 @@ import torch.distributed as dist
 import windeck as wd
 from models.oracle import Numbers
 from support.gangs import gang
-from windeck.loader.agreement import check_agreement, gather_bytes
+from windeck.loader.agreement import check_agreement
 
 
 def tried(action: Any) -> str:
@@ -22,16 +22,11 @@ def tried(action: Any) -> str:
     return ""
 
 
-def gathered(rank: int, ranks: int) -> list[int]:
-    return [len(found) for found in gather_bytes(b"x" * (rank * 3))]
-
-
 def compared(rank: int, ranks: int) -> str:
     return tried(lambda: check_agreement({"same": [1], "other": "a" if rank == 1 else "b"}))
 
 
-def test_bytes_of_any_length_are_gathered_and_compared() -> None:
-    assert gang(3, gathered) == [[0, 3, 6]] * 3
+def test_fields_are_compared() -> None:
     found = gang(3, compared)
     assert found == [found[0]] * 3
     assert "must agree on other, got 'a' on rank 1, 'b' on ranks 0, 2; expected" in found[0]

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from windeck._core import crc32c
+from windeck._util.collectives import bytes_to_tensor, gather_bytes, gather_sizes
 from windeck.checkpoint.background import BackgroundSave
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import iter_chunks
@@ -33,7 +34,6 @@ from windeck.checkpoint.write.incremental import read_base_values
 from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_options, discard
 from windeck.checkpoint.write.shards import LocalState
 from windeck.columns.dtypes import dtype_name
-from windeck.loader.agreement import bytes_to_tensor, gather_bytes, gather_sizes
 
 __all__ = ["RankGroup", "assign_writers", "load_in_group", "save_in_group"]
 
