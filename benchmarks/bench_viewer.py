@@ -18,16 +18,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from measure import Ratio, Row
 
 import windeck
 from windeck.checkpoint.format.boxes import Partition
+from windeck.checkpoint.sharded_saving import describe_shard
 from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.write.local_state import LocalState, StateWriter
 from windeck.checkpoint.write.merging import merge_shards
-from windeck.checkpoint.write.plans import begin, finish
-from windeck.checkpoint.write.shards import LocalState, ShardWriter
+from windeck.checkpoint.write.plans import Plan, begin, finish
 
 TENSORS = 10_000
 SHAPE, TINY = (1250, 2000), (1, 1)  # float32: 10 MB, and 4 bytes
@@ -68,6 +70,15 @@ def state(tensors: int, shape: Sequence[int], rank: int, ranks: int) -> LocalSta
     return LocalState({"model": dict(zip(names, parts, strict=True))}, alone=ranks == 1)
 
 
+def shard(plan: Plan, rank: int, own: LocalState) -> dict[str, Any]:
+    """Manifest of a rank that wrote nothing."""
+    values = StateWriter(
+        plan.namespace, plan.generation, plan.save, own,
+        chunk_bytes=plan.chunk_bytes, writer=rank, writers=plan.writers,
+    )  # fmt: skip
+    return describe_shard(plan, rank, own, values)
+
+
 @contextmanager
 def store(tensors: int, shape: Sequence[int], ranks: int = 1) -> Iterator[str]:
     """The URL of a RocksDB with the checkpoint of such a model, but for its chunks."""
@@ -75,8 +86,8 @@ def store(tensors: int, shape: Sequence[int], ranks: int = 1) -> Iterator[str]:
         url = f"rocksdb://{folder}/db"
         with open_store(url) as place:
             plan = begin(place, step=1, writers=ranks)
-            shards = [ShardWriter(plan, i, state(tensors, shape, i, ranks)) for i in range(ranks)]
-            finish(place, plan, merge_shards([shard.manifest() for shard in shards], plan))
+            shards = [shard(plan, i, state(tensors, shape, i, ranks)) for i in range(ranks)]
+            finish(place, plan, merge_shards(shards, plan))
         yield url
 
 

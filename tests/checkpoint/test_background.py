@@ -21,6 +21,7 @@ from windeck import checkpoint
 from windeck.checkpoint import background
 from windeck.checkpoint.format import manifests
 from windeck.checkpoint.stores import open_store
+from windeck.checkpoint.stores.protocol import ParallelItems
 from windeck.checkpoint.write.copies import LentTensors
 
 Fresh = Callable[[str], str]
@@ -42,13 +43,14 @@ class Gated:
         self.gate, self.reached = threading.Event(), threading.Event()
         self.order = list[str]()
 
-    def bulk_load(self, items: Any) -> Any:
-        self.reached.set()
-        assert self.gate.wait(60)
-        if self.error is not None:
-            raise self.error
-        self.order.append("load")
-        return self.store.bulk_load(items)
+    def put_many(self, items: Any) -> None:
+        if isinstance(items, ParallelItems):  # the tensors, but not the manifest
+            self.reached.set()
+            assert self.gate.wait(60)
+            if self.error is not None:
+                raise self.error
+            self.order.append("load")
+        self.store.put_many(items)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
@@ -309,7 +311,7 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
     gate, written = threading.Event(), list[bytes]()
 
     class Slow:
-        def bulk_load(self, items: Any) -> Any:
+        def put_many(self, items: Any) -> None:
             def slowly() -> Iterator[Any]:
                 for key, value in items:
                     if bytes(value)[64:68] == b"\0\0\0\0":  # of `b`, which is copied
@@ -317,7 +319,7 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
                     written.append(key)
                     yield key, value
 
-            return store.bulk_load(slowly())
+            store.put_many(slowly())
 
         def __getattr__(self, name: str) -> Any:
             return getattr(store, name)
@@ -466,7 +468,7 @@ class Slow:
     def __getattr__(self, name):
         return getattr(self.store, name)
 
-weights = torch.ones(200_000)
+weights = torch.ones(400_000)
 store = Slow(open_store(sys.argv[1]))
 checkpoint.save(store, step=7, model={"w": weights}, background=True, incremental=True)
 weights.zero_()
@@ -506,7 +508,7 @@ def test_exit_waits_and_reports(kind: str, how: str, status: str, found: int, fr
         return
     assert "windeck:" not in done.stderr
     assert ("of the program" in done.stderr) == (how == "raise")
-    target = {"w": torch.zeros(200_000)}
+    target = {"w": torch.zeros(400_000)}
     assert checkpoint.load(url, model=target).step == 7
     assert bool((target["w"] == 1).all())
 
@@ -563,7 +565,7 @@ class Gated:
         return getattr(self.store, name)
 
 store = Gated(open_store(sys.argv[1]))
-saving = checkpoint.save(store, step=7, model={"w": torch.ones(1000)}, background=True)
+saving = checkpoint.save(store, step=7, model={"w": torch.ones(400_000)}, background=True)
 assert store.reached.wait(60)
 pid = os.fork()
 if pid == 0:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windeck.checkpoint.process_group import (
+from windeck.checkpoint.group_saving import (
     _check_equal_options,
-    _check_unclaimed_names,
     _find_holders,
     assign_writers,
 )
+from windeck.checkpoint.loading import _check_unclaimed_names
 
 #: Of each tensor's box, its bytes and the ranks that have it.
 Holders = dict[tuple[str, tuple[tuple[int, int], ...]], tuple[int, list[int]]]

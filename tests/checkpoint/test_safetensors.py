@@ -31,9 +31,6 @@ from windeck.checkpoint.format.boxes import Partition
 from windeck.checkpoint.safetensors import export, import_
 from windeck.checkpoint.safetensors.files import ExportedTensor, header_bytes
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.write.merging import merge_shards
-from windeck.checkpoint.write.plans import begin, finish
-from windeck.checkpoint.write.shards import LocalState, ShardWriter
 
 Fresh = Callable[[str], str]
 UNKNOWN = re.compile(r"torch\.(complex128|complex32|bits.*|u?int[1-7])")
@@ -162,14 +159,12 @@ def test_large_ones_go_into_parts_with_an_index(memory: Store, tmp_path: Path) -
 
 def test_tensors_in_parts_are_put_together(memory: Store, tmp_path: Path) -> None:
     whole = filled((9, 8), torch.int64)
-    plan, shards = begin(memory, step=2, writers=2, chunk_bytes=16), []
+    plan = checkpoint.begin(memory, step=2, writers=2, chunk_bytes=16)
     for writer in range(2):
         part = whole[:, 4 * writer : 4 * writer + 4].contiguous()
         given = Partition(part, offset=(0, 4 * writer), shape=(9, 8))
-        shards.append(ShardWriter(plan, writer, LocalState({"model": {"w": given}}, alone=False)))
-        for _, items in shards[-1].bulk_loads():
-            memory.bulk_load(items)
-    finish(memory, plan, merge_shards([shard.manifest() for shard in shards], plan))
+        checkpoint.save_shard(memory, plan, writer=writer, model={"w": given})
+    checkpoint.merge(memory, plan)
     (file,) = export(memory, tmp_path / "m.safetensors")
     assert same(load_file(file), {"w": whole})
 

@@ -202,12 +202,12 @@ def test_a_plan_is_carried_out_once(store: Store) -> None:
 
 
 class Failing:
-    """A store without space for the n-th pair of a bulk load."""
+    """A store without space for the n-th pair of data."""
 
     def __init__(self, store: Store, left: int) -> None:
         self._store, self._left = store, left
 
-    def bulk_load(self, items: Any) -> int:
+    def put_many(self, items: Any) -> None:
         def watched() -> Iterator[tuple[bytes, bytes]]:
             for pair in items:
                 self._left -= 1
@@ -215,7 +215,7 @@ class Failing:
                     raise OSError(28, "no space left for the test")
                 yield pair
 
-        return self._store.bulk_load(watched())
+        self._store.put_many(watched())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -239,7 +239,7 @@ def test_a_writer_that_was_interrupted_may_try_again(store: Store) -> None:
     write(store, plan, (0, 2))
 
     class Interrupted(Failing):
-        def bulk_load(self, items: Any) -> int:
+        def put_many(self, items: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import read_head
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.write.plans import commit_manifest, reserve_generation
+from windeck.checkpoint.write.commits import begin_save, commit_manifest
 
 
 def save_parts(
@@ -24,8 +23,8 @@ def save_parts(
     step: int = 0,
 ) -> int:
     """Save ``{"w": tensor}`` as a model, box i by writer i; returns the generation."""
-    head = read_head(store, "windeck")
-    generation, save = reserve_generation(store, "windeck", head[1]), 4711
+    begun = begin_save(store, "windeck", step, takeover=True, lower_step=True)
+    generation, save = begun.generation, begun.save
     items = chunk_bytes // tensor.dtype.itemsize
     parts: list[dict[str, Any]] = []
     for writer, box in enumerate(boxes):
@@ -41,7 +40,5 @@ def save_parts(
     entry = {"name": "model/w", "dtype": name, "shape": list(tensor.shape), "parts": parts}
     trees = {"model": {"dict": [["w", {"tensor": "model/w"}]]}}
     manifest = {"chunk_bytes": chunk_bytes, "tensors": [entry], "trees": trees}
-    commit_manifest(
-        store, "windeck", manifest, generation=generation, save=save, step=step, head=head
-    )
+    commit_manifest(store, begun, manifest)
     return generation

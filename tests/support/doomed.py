@@ -41,14 +41,19 @@ class Doomed:
             os.kill(os.getpid(), signal.SIGKILL)
         self.left -= 1
 
-    def bulk_load(self, items: Any) -> Any:
-        def watched() -> Iterator[Any]:
-            for pair in items:
-                yield pair
-                self.tick()
+    def watched(self, items: Any) -> Iterator[Any]:
+        for pair in items:
+            yield pair
+            self.tick()
 
+    def bulk_load(self, items: Any) -> Any:
         self.tick()
-        return self.store.bulk_load(watched())
+        return self.store.bulk_load(self.watched(items))
+
+    def put_many(self, items: Any) -> None:
+        self.tick()
+        self.store.put_many(self.watched(items))
+        self.tick()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.store, name)

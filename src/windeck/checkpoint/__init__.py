@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from windeck.checkpoint.read.comparing import diff
     from windeck.checkpoint.read.searching import search
     from windeck.checkpoint.read.verifying import verify
-    from windeck.checkpoint.saving import merge, save, save_shard
+    from windeck.checkpoint.saving import save
+    from windeck.checkpoint.sharded_saving import merge, save_shard
     from windeck.checkpoint.tables.reading import SavedTable, TableRows
     from windeck.checkpoint.tables.serving import export, import_rows
     from windeck.checkpoint.tagging import tag, untag
@@ -98,10 +99,10 @@ _MODULE_OF = {
     "import_table": "foreign.keyed",
     "load": "loading",
     "log": "maintenance",
-    "merge": "saving",
+    "merge": "sharded_saving",
     "open": "inspecting",
     "save": "saving",
-    "save_shard": "saving",
+    "save_shard": "sharded_saving",
     "search": "read.searching",
     "tag": "tagging",
     "untag": "tagging",

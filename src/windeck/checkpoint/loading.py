@@ -15,14 +15,16 @@ from torch.autograd.graph import increment_version
 
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition, shape_of
+from windeck.checkpoint.format.manifests import find_commit
 from windeck.checkpoint.format.names import name_mismatch_message
 from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
+from windeck.checkpoint.stores.urls import opened, takes_turns
 from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
 from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["LoadOperation", "Loaded", "compare_optimizer", "load"]
+__all__ = ["Loaded", "compare_optimizer", "load"]
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,9 @@ def load(
     """
     given = {"model": model, "optimizer": optimizer, "loader": loader}
     tables = TableLoadOptions(cast, reset_slots, merge)
-    operation = LoadOperation(given, embeddings, strict, cast, tables)
+    operation = _LoadOperation(given, embeddings, strict, cast, tables)
     if group is not None:
-        from windeck.checkpoint.process_group import load_in_group
-
-        return load_in_group(store, group, operation, namespace, generation)
+        return _load_in_group(store, group, operation, namespace, generation)
     with Checkpoint(store, namespace, generation) as found:
         try:
             operation.compare(found)
@@ -138,7 +138,66 @@ def load(
             raise
 
 
-class LoadOperation:
+def _load_in_group(
+    store: Store | str,
+    group: Any,
+    operation: _LoadOperation,
+    namespace: str,
+    generation: int | str | None,
+) -> Loaded:
+    """Load on all ranks of a group; ranks take turns if only one process can open the store."""
+    from windeck.checkpoint.process_group import RankGroup
+
+    ranks = RankGroup(group)
+    turns = isinstance(store, str) and takes_turns(store)
+    run = ranks.run_in_turn if turns else ranks.run_on_all
+    loaded: list[Loaded] = []
+
+    def find() -> int:
+        with opened(store, reading=True) as place:
+            return find_commit(place, namespace, generation).generation
+
+    def compare() -> dict[str, list[str]]:
+        with Checkpoint(store, namespace, number) as found:
+            return operation.compare(found, alone=False)
+
+    def read() -> None:
+        with Checkpoint(store, namespace, number) as found:
+            loaded.append(operation.read(found))
+
+    number = ranks.run_on_first(find)
+    try:
+        unclaimed = run(compare)
+        if operation.strict:
+            _check_unclaimed_names(unclaimed, f"generation {number}")
+        operation.unexpected = [
+            name for own in _unclaimed_names(unclaimed).values() for name in own
+        ]
+        run(read)
+        operation.commit()
+    except BaseException:
+        operation.roll_back()
+        raise
+    return loaded[0]
+
+
+def _check_unclaimed_names(names: list[dict[str, list[str]]], found: str) -> None:
+    """Raise a KeyError for names in the checkpoint that no rank has."""
+    for root, more in _unclaimed_names(names).items():
+        raise KeyError(name_mismatch_message(root, found, [], more))
+
+
+def _unclaimed_names(names: list[dict[str, list[str]]]) -> dict[str, list[str]]:
+    """Return the names in the checkpoint that no rank has, by root."""
+    found = dict[str, list[str]]()
+    for root in dict.fromkeys(root for roots in names for root in roots):
+        lists = [set(roots[root]) for roots in names if root in roots]
+        if more := set.intersection(*lists):
+            found[root] = sorted(more)
+    return found
+
+
+class _LoadOperation:
     """One load in two steps: comparison of targets and checkpoint, then reading."""
 
     def __init__(

@@ -219,20 +219,20 @@ def test_writers_whose_server_restarts_while_their_shards_are_merged(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shards were read, and are gone before HEAD is set: nothing is committed."""
-    from windeck.checkpoint import saving
+    from windeck.checkpoint import sharded_saving
 
     server = start_redis()
     checkpoint.save(server.url, step=1, model={"w": torch.ones(4)})
     plan = checkpoint.begin(server.url, step=2, writers=1)
     checkpoint.save_shard(server.url, plan, writer=0, model={"w": torch.zeros(4)})
-    real = vars(saving)["merge_shards"]
+    real = vars(sharded_saving)["merge_shards"]
 
     def merge(*given: Any) -> Any:
         server.kill()
         server.start()
         return real(*given)
 
-    monkeypatch.setattr(saving, "merge_shards", merge)
+    monkeypatch.setattr(sharded_saving, "merge_shards", merge)
     with pytest.raises(ConnectionError, match="was restarted after data was written"):
         checkpoint.merge(server.url, plan)
     target = {"w": torch.zeros(4)}

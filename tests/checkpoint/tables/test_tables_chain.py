@@ -285,28 +285,15 @@ def test_a_table_that_did_not_change(memory: Store) -> None:
 def test_full_and_changed_shards_side_by_side(memory: Store) -> None:
     """One writer has what the base held, the other begins anew: of each bucket the chain ends
     where it should."""
-    from windeck.checkpoint.tables.writing import TablesWriter
-    from windeck.checkpoint.write.merging import merge_shards
-    from windeck.checkpoint.write.plans import begin, finish
-    from windeck.checkpoint.write.shards import LocalState, ShardWriter
-
     rng = np.random.default_rng(4)
     halves = [filled(3, 1, 400, first_bucket=a, end_bucket=b) for a, b in ((0, 400), (400, 1024))]
 
     def save_all(parts: list[ModelCore], incremental: bool) -> None:
-        plan = begin(memory, step=1, writers=len(parts))
-        base: Any = checkpoint.open(memory) if plan.base else None
-        entries, manifests = base.table_entries if base else {}, []
+        plan = checkpoint.begin(memory, step=1, writers=len(parts), incremental=incremental)
         for writer, part in enumerate(parts):
-            with TablesWriter({"t": ModelTable(part)}) as tables:
-                if incremental:
-                    tables.use_base(base.save)
-                shard = ShardWriter(plan, writer, LocalState({}), tables=tables)
-                for _, items in shard.bulk_loads():
-                    memory.bulk_load(items)
-                manifests.append(shard.manifest())
-                tables.remember(plan.save)
-        finish(memory, plan, merge_shards(manifests, plan, entries))
+            tables = {"t": ModelTable(part)}
+            checkpoint.save_shard(memory, plan, writer=writer, embeddings=tables)
+        checkpoint.merge(memory, plan)
 
     def expected(parts: list[ModelCore]) -> dict[int, Any]:
         return {key: value for part in parts for key, value in part.told().items()}

@@ -28,8 +28,9 @@ from windeck.checkpoint.format.manifests import check_manifest
 from windeck.checkpoint.stores import Store, write_part
 from windeck.checkpoint.stores.protocol import Items, ParallelItems
 from windeck.checkpoint.stores.urls import is_url, opened
-from windeck.checkpoint.write.plans import CHUNK_BYTES, Plan, begin, check_numbers, discard, finish
-from windeck.checkpoint.write.shards import encode_chunks
+from windeck.checkpoint.write.commits import CHUNK_BYTES, check_numbers
+from windeck.checkpoint.write.local_state import chunk_bytes_of, encode_chunks
+from windeck.checkpoint.write.plans import Plan, begin, discard, finish
 from windeck.columns.dtypes import dtype_name
 
 __all__ = ["StoreWriter"]
@@ -198,7 +199,8 @@ class StoreWriter(StorageWriter):
         """Yield the chunks of a tensor; add its entry for the manifest to `results`."""
         tensor, data = _resolve_tensor(item, planner)
         plan = rank_plan.plan
-        size = plan.chunk_bytes_of(data.size, tensor.dtype.itemsize)
+        width = tensor.dtype.itemsize
+        size = chunk_bytes_of(data.size, width, plan.chunk_bytes, plan.writers)
         box = zip(data.chunk.offsets, data.chunk.sizes, strict=True)
         entry = {
             "dtype": dtype_name(tensor.dtype),

@@ -11,8 +11,8 @@ from typing import Any
 from windeck.checkpoint.foreign.opening import read_file
 from windeck.checkpoint.format.state_json import iter_tensors
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.write.commits import CHUNK_BYTES
 from windeck.checkpoint.write.imports import ForeignState, import_state
-from windeck.checkpoint.write.plans import CHUNK_BYTES
 
 __all__ = ["import_"]
 

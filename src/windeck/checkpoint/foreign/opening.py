@@ -16,8 +16,8 @@ from windeck.checkpoint.format.manifests import Commit, encode_head, encode_mani
 from windeck.checkpoint.format.values import Kind, Label, encode
 from windeck.checkpoint.safetensors.importing import find_weights, read_state
 from windeck.checkpoint.stores.memory import FACTS, MappingStore
+from windeck.checkpoint.write.commits import CHUNK_BYTES
 from windeck.checkpoint.write.imports import ForeignState
-from windeck.checkpoint.write.plans import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from windeck.checkpoint.foreign.dcp_folders import OnUnreadable

@@ -124,8 +124,8 @@ def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
     Parameters
     ----------
     manifest
-        The merged manifests of the writers: ``"chunk_bytes"``, ``"tensors"``, ``"trees"`` and
-        ``"tables"``.
+        Of one process, or the merged manifests of the writers: ``"chunk_bytes"``, ``"tensors"``,
+        ``"trees"`` and ``"tables"``. A part without ``"writer"`` is of writer 0.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _shorten_items(pairs: Sequence[Sequence[Any]], name: str) -> Iterator[Any]:
 
 def _encode_part(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
     box = [list(side) for side in part["box"]]
-    found = [part["writer"], part["item"], None if box == [[0, n] for n in shape] else box]
+    found = [part.get("writer", 0), part["item"], None if box == [[0, n] for n in shape] else box]
     if "kept" in part:
         return [*found, part["kept"]]
     return found if found[2] is not None else found[:2]

@@ -34,6 +34,8 @@ __all__ += ["restore_types", "tensor_places"]
 _DEEPEST = 100
 #: Limit for the bits of an integer, since Python parses at most 4,300 digits.
 _LONGEST = 14_000
+#: Integers of up to this many bits have as few digits as Python always prints.
+_SHORT = 2_000
 #: Placeholder for a saved tensor that has no target.
 ABSENT: Any = object()
 
@@ -73,10 +75,12 @@ def _encode(value: Any, name: str, keep: Keep, depth: int) -> Any:
     if _is_tensor(value):
         return {"tensor": keep(name, value)}
     value = _python_scalar(value)
-    if type(value) is int and value.bit_length() > _LONGEST:
-        raise ValueError(
-            f"{name} is an integer of {value.bit_length():,} bits, expected up to {_LONGEST:,}"
-        )
+    if type(value) is int and value.bit_length() > _SHORT:
+        if value.bit_length() > _LONGEST:
+            raise ValueError(
+                f"{name} is an integer of {value.bit_length():,} bits, expected up to {_LONGEST:,}"
+            )
+        str(value)  # a ValueError where `sys.set_int_max_str_digits` allows fewer digits
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

@@ -15,8 +15,8 @@ from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import whole
 from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.write.commits import CHUNK_BYTES, check_numbers
 from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor, import_state
-from windeck.checkpoint.write.plans import CHUNK_BYTES, check_numbers
 from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["find_weights", "import_", "read_index", "read_state"]

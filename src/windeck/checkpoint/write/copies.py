@@ -1,10 +1,10 @@
-"""Copies of tensors for a save in the background, so that training may change the tensors."""
+"""Saves in the background: copies of tensors, so that training may change them, and the start."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ import torch
 from windeck._util.parallel import run_in_threads
 from windeck._util.threads import Task
 from windeck._util.validation import check_bytes
-from windeck.checkpoint.background import spare_memory
+from windeck.checkpoint.background import BackgroundSave, spare_memory, start
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.chunks import is_plain, iter_chunks
+from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.local_tensors import LocalTensor, TensorPiece
 
-__all__ = ["LentTensors", "check_background", "copy_tensors"]
+__all__ = ["LentTensors", "check_background", "copy_tensors", "start_writing"]
 
 #: Bytes copied at a time.
 _PIECE_BYTES = 16 << 20
@@ -118,11 +119,56 @@ def copy_tensors(
             made = torch.from_numpy(held).view(piece.tensor.dtype).view(piece.tensor.shape)
             copies.append(TensorPiece(piece.box, made))
             at += _aligned(size)
-        tensors[name] = replace(
-            tensors[name], pieces=tuple(copies), data=torch.empty(0, dtype=tensors[name].dtype)
-        )
+        empty = torch.empty(0, dtype=tensors[name].dtype)
+        tensors[name] = tensors[name]._replace(pieces=tuple(copies), data=empty)
     _copy_all(parts, total)
     return LentTensors(set(chosen) - set(starts)), memory
+
+
+def start_writing(
+    step: int,
+    write: Callable[[LentTensors], tuple[int, int]],
+    lent: LentTensors,
+    memory: Any,
+    tables: TablesWriter | None,
+    stack: ExitStack,
+) -> BackgroundSave:
+    """Start a save in a background thread; return when its lent tensors were written.
+
+    Parameters
+    ----------
+    write
+        Writes the state and commits it; returns the generation and the save's number.
+    lent, memory
+        From `copy_tensors`.
+    stack
+        What to close after the save. It has nothing left to close when this returns.
+    """
+    held, committed = stack.pop_all(), list[int]()
+
+    def run() -> int:
+        try:
+            with held:
+                generation, save = write(lent)
+            committed.append(save)
+            return generation
+        finally:
+            spare_memory.append(memory)
+            with suppress(RuntimeError):
+                lent.release()
+
+    def remember() -> None:
+        for save in committed:
+            if tables is not None:
+                tables.remember(save)
+
+    try:
+        saving = start(step, run, remember, held.close)
+        lent.wait()
+    except BaseException:  # such as KeyboardInterrupt
+        lent.abandon()
+        raise
+    return saving
 
 
 def _chosen_pieces(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
+from windeck.checkpoint.background import settle
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import chunk_elements
@@ -17,8 +18,8 @@ from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import Items, Pieces
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.write.commits import begin_save, check_numbers, commit_manifest
 from windeck.checkpoint.write.merging import merge_tables
-from windeck.checkpoint.write.plans import begin, check_numbers, finish
 from windeck.columns.dtypes import torch_dtype
 
 __all__ = ["ForeignPart", "ForeignState", "ForeignTensor", "import_state"]
@@ -127,24 +128,21 @@ def import_state(
     number = state.step if step is None else step
     check_numbers({"step": number, "chunk_bytes": chunk_bytes})
     manifest = state.manifest(chunk_bytes)
+    settle()
     with TablesWriter(embeddings) as tables, opened(store) as place:
-        plan = begin(
-            place, step=number, writers=1, namespace=namespace, chunk_bytes=chunk_bytes,
-            takeover=True, lower_step=True,
-        )  # fmt: skip
-        check_manifest(manifest, plan.generation, plan.save)
+        begun = begin_save(place, namespace, number, takeover=True, lower_step=True)
+        generation, save = begun.generation, begun.save
+        check_manifest(manifest, generation, save)
         if tables:
-            label = Label(Kind.BLOCK, plan.generation, plan.save)
+            label = Label(Kind.BLOCK, generation, save)
             place.bulk_load(tables.blocks(namespace, label))
             place.put_many(tables.index(namespace, label))
             written = [(0, tables.manifest_entries(0))]
-            merged = merge_tables(
-                written, generation=plan.generation, save=plan.save, base={}
-            )  # fmt: skip
+            merged = merge_tables(written, generation=generation, save=save, base={})
             manifest["tables"] = [table.as_json() for table in merged]
-        place.bulk_load(_chunks(state, namespace, plan.generation, plan.save, chunk_bytes))
-        generation = finish(place, plan, manifest)
-        tables.remember(plan.save)
+        place.bulk_load(_chunks(state, namespace, generation, save, chunk_bytes))
+        commit_manifest(place, begun, manifest)
+        tables.remember(save)
         return generation
 
 

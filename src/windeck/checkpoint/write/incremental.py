@@ -34,7 +34,7 @@ from windeck.columns.dtypes import torch_dtype
 _Uint8s: TypeAlias = npt.NDArray[np.uint8]
 _NumberedChunk: TypeAlias = tuple[int, _Uint8s]
 
-__all__ = ["BaseSave", "ChunkDigests", "find_base", "read_base_values"]
+__all__ = ["BaseSave", "ChunkDigests", "find_base", "read_base", "read_base_values"]
 
 _DIGEST_BYTES = 16
 #: Bytes of a value of digests: those of 64 GiB in chunks of 1 MiB.
@@ -61,25 +61,22 @@ class BaseSave:
     digests: Mapping[tuple[int, int], bytes]
 
 
-def find_base(values: Values, plan: Plan) -> BaseSave | None:
+def read_base(
+    values: Values, namespace: str, commit: Commit, longest_chain: int
+) -> BaseSave | None:
     """Return the save that an incremental one may refer to; None if everything must be written.
 
     Parameters
     ----------
-    values
-        The store; or the result of `read_base_values`, for a process that cannot open the store.
+    commit, longest_chain
+        The commit in force, and the option of `save`.
 
     Warns
     -----
     RuntimeWarning
         When the last save's manifest or digests are damaged. The result is None then.
     """
-    namespace = plan.namespace
-    commits = read_head(values, namespace).commits
-    if not commits or commits[0].generation != plan.base:  # none, or another save was committed
-        return None
-    commit = commits[0]
-    if not can_extend_chain(commit, plan.longest_chain):
+    if not can_extend_chain(commit, longest_chain):
         return None
     try:
         manifest = read_manifest(values, namespace, commit)
@@ -88,6 +85,20 @@ def find_base(values: Values, plan: Plan) -> BaseSave | None:
         warnings.warn(f"{error.strerror}: everything is written", RuntimeWarning, stacklevel=2)
         return None
     return BaseSave(commit, manifest["tensors"], manifest["tables"], digests)
+
+
+def find_base(values: Values, plan: Plan) -> BaseSave | None:
+    """Do as `read_base` for a plan; return None as well if another save was committed meanwhile.
+
+    Parameters
+    ----------
+    values
+        The store; or the result of `read_base_values`, for a process that cannot open the store.
+    """
+    commits = read_head(values, plan.namespace).commits
+    if not commits or commits[0].generation != plan.base:
+        return None
+    return read_base(values, plan.namespace, commits[0], plan.longest_chain)
 
 
 def read_base_values(values: Values, plan: Plan) -> dict[bytes, bytes]:

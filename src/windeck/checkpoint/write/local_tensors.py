@@ -6,8 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,16 +20,14 @@ __all__ = ["LocalTensor", "TensorPiece", "is_distributed", "split_piece", "to_lo
 _Ranges = list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class TensorPiece:
+class TensorPiece(NamedTuple):
     """A box of a tensor and its elements."""
 
     box: Box
     tensor: torch.Tensor
 
 
-@dataclass(frozen=True)
-class LocalTensor:
+class LocalTensor(NamedTuple):
     """The part of a tensor that this process holds.
 
     Attributes
