@@ -13,7 +13,7 @@ import torch.distributed as dist
 import windeck as wd
 from support.gangs import gang
 from windeck import checkpoint
-from windeck.checkpoint import background, process_group
+from windeck.checkpoint import background, group_saving
 
 Fresh = Callable[[str], str]
 IDS = torch.arange(400)
@@ -132,7 +132,7 @@ def _fail(rank: int, ranks: int, url: str) -> list[Any]:
     outcome(lambda: save().wait())
     # A copy that fails on one rank.
     if rank:
-        module: Any = process_group
+        module: Any = group_saving
         real = module.copy_tensors
 
         def fail(*given: Any, **options: Any) -> Any:

@@ -28,6 +28,7 @@ PRELOADED = [
     "torch.distributed.run",
     "torch.distributed.tensor",
     "windeck.checkpoint.dcp",
+    "windeck.checkpoint.group_saving",
     "windeck.checkpoint.loading",
     "windeck.checkpoint.maintenance",
     "windeck.checkpoint.saving",

@@ -14,7 +14,7 @@ from support.failing import Position
 from support.sharded_cases import group, rows
 from support.sharded_ranks import Gang
 from windeck import checkpoint
-from windeck.checkpoint import Partition, saving
+from windeck.checkpoint import Partition, sharded_saving
 from windeck.checkpoint.stores import Store, open_store
 
 
@@ -66,7 +66,7 @@ def doomed_save(
     store: Store | str = url
     if rank == victim:
         if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
-            writing: Any = saving
+            writing: Any = sharded_saving
             writing.write_part = Doomed(writing.write_part, left, kill).write_part
         else:
             store = Doomed(open_store(url), left, kill)
@@ -161,7 +161,7 @@ def failing(gang: Gang, url: str) -> Any:
         attempt(save(store="memory://" if rank else url))
         attempt(save(store="nothing://x" if rank == 0 else url))
         for victim in (0, 1):
-            writing: Any = saving
+            writing: Any = sharded_saving
             original = writing.write_part
             attempt(lambda: doomed_save(url, 5, rank, victim, 4, False))  # noqa: B023
             writing.write_part = original

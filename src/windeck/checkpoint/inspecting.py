@@ -59,6 +59,7 @@ class Checkpoint:
             raise
         self.entries: dict[str, TensorEntry] = manifest["tensors"]
         self.trees: dict[str, Any] = manifest["trees"]
+        self._places: dict[str, list[tuple[str, str]]] = manifest["places"]
         self.table_entries: dict[str, TableEntry] = manifest["tables"]
         self.generation, self.step = self._commit.generation, self._commit.step
         self.time, self.save = self._commit.time, self._commit.save
@@ -72,7 +73,7 @@ class Checkpoint:
 
     def places(self, root: str) -> Iterator[tuple[str, str]]:
         """Iterate over the tensors of a root, such as ``model``: their names, and names of data."""
-        return state_json.iter_tensors(self.trees.get(root), root)
+        return iter(self._places.get(root, ()))
 
     def info(self, name: str) -> TensorInfo:
         """Return the description of a tensor; raise KeyError if there is no such tensor."""

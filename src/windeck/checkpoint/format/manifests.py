@@ -155,18 +155,16 @@ def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
     for name in ordered.keys() ^ entries.keys():
         what = "is in no tree" if name in entries else "is in a tree, but is missing"
         raise ValueError(f"the tensor {name} {what}, expected tensors and trees to agree")
-    kinds: dict[str, int] = {}
-    numbers, parts, distinct = list[int](), list[Any](), list[Any]()
+    kinds: dict[TensorKind, int] = {}
+    numbers, parts = list[int](), list[Any]()
     for name in ordered:
         entry = entries[name]
-        kind = {"dtype": entry["dtype"], "shape": entry["shape"]}
-        kind["chunk_bytes"] = entry.get("chunk_bytes", manifest["chunk_bytes"])
-        number = kinds.setdefault(repr(kind), len(kinds))
-        if number == len(distinct):
-            distinct.append(kind)
-        numbers.append(number)
-        parts.append([_encode_part(part, entry["shape"]) for part in entry["parts"]])
+        chunk_bytes = entry.get("chunk_bytes", manifest["chunk_bytes"])
+        kind = TensorKind(entry["dtype"], tuple(entry["shape"]), chunk_bytes)
+        numbers.append(kinds.setdefault(kind, len(kinds)))
+        parts.append([_encode_part(part, kind.shape) for part in entry["parts"]])
     short = {root: _shorten(tree, root) for root, tree in trees.items()}
+    distinct = [kind._asdict() for kind in kinds]
     catalog = {"kinds": distinct, "tensors": numbers, "trees": short}
     if "tables" in manifest:
         catalog["tables"] = manifest["tables"]
@@ -246,12 +244,14 @@ def _shorten_items(pairs: Sequence[Sequence[Any]], name: str) -> Iterator[Any]:
         yield key if alone else [key, _shorten(item, place)]
 
 
-def _encode_part(part: Mapping[str, Any], shape: Sequence[int]) -> list[Any]:
-    box = [list(side) for side in part["box"]]
-    found = [part.get("writer", 0), part["item"], None if box == [[0, n] for n in shape] else box]
-    if "kept" in part:
-        return [*found, part["kept"]]
-    return found if found[2] is not None else found[:2]
+def _encode_part(part: Mapping[str, Any], shape: tuple[int, ...]) -> list[Any]:
+    found = [part.get("writer", 0), part["item"]]
+    box = tuple(map(tuple, part["box"]))
+    if box != tuple((0, size) for size in shape):
+        found.append(box)
+    elif "kept" in part:
+        found.append(None)
+    return [*found, part["kept"]] if "kept" in part else found
 
 
 def _parse_kind(found: Mapping[str, Any]) -> TensorKind:

@@ -15,7 +15,6 @@ and without codec. The only codec so far is 0, none.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -87,27 +86,27 @@ def encode(label: Label, *payload: Any) -> bytes:
     >>> len(value), bytes(decode(b"key", value, Label(Kind.CHUNK, generation=3)))
     (69, b'hello')
     """
-    size = sum(memoryview(part).nbytes for part in payload)
-    if size > LARGEST_PAYLOAD:
-        raise ValueError(f"a value has {size:,} bytes, expected at most {LARGEST_PAYLOAD:,}")
-    total = 0
-    for part in payload:
-        total = crc32c(part, total)
-    return b"".join((header(label, size, total), *payload))
+    data = b"".join(payload)
+    return header(label, len(data), crc32c(data)) + data
 
 
 def encode_pieces(label: Label, payload: Any) -> Pieces:
     """Return a value in two pieces: the header, and the payload, which is not copied."""
     data = memoryview(payload).cast("B")
-    size = data.nbytes
-    if size > LARGEST_PAYLOAD:
-        raise ValueError(f"a value has {size:,} bytes, expected at most {LARGEST_PAYLOAD:,}")
     payload_sum = crc32c(data)
-    return Pieces(header(label, size, payload_sum), data, payload_sum)
+    return Pieces(header(label, data.nbytes, payload_sum), data, payload_sum)
 
 
 def header(label: Label, size: int, payload_sum: int) -> bytes:
-    """Return the header for a payload of `size` bytes with the CRC32C `payload_sum`."""
+    """Return the header for a payload of `size` bytes with the CRC32C `payload_sum`.
+
+    Raises
+    ------
+    ValueError
+        When the payload is larger than `LARGEST_PAYLOAD`.
+    """
+    if size > LARGEST_PAYLOAD:
+        raise ValueError(f"a value has {size:,} bytes, expected at most {LARGEST_PAYLOAD:,}")
     head = _LAYOUT.pack(
         _MAGIC, FORMAT, label.kind, 0, label.object, label.part, label.index,
         label.generation, label.save, size, size, payload_sum,
@@ -178,9 +177,8 @@ def decode(
         raise ValueError(
             f"{name} has format {version}, expected {FORMAT}: a later windeck wrote it"
         )
-    found = {"kind": kind, "generation": generation, "save": save}
-    found |= {"object": item, "part": part, "index": index}
-    _check_label(name, found, expected)
+    if (found := Label(kind, generation, save, item, part, index)) != expected:
+        raise _mismatch(name, found, expected)
     payload = memoryview(value)[HEADER_BYTES:]
     if codec != 0 or plain != stored:
         raise _damaged(name, f"codec {codec} of {plain:,} bytes", f"codec 0 of {stored:,}")
@@ -196,14 +194,15 @@ def decode(
     return payload
 
 
-def _check_label(name: str, found: Mapping[str, int], expected: Label) -> None:
-    for field, wanted in expected._asdict().items():
-        was = found[field]
-        if was != wanted:
-            if field == "kind":
-                known = was in Kind.__members__.values()
-                raise _damaged(name, _name(Kind(was)) if known else f"kind {was}", _name(wanted))
-            raise _damaged(name, f"a value of {field} {was}", f"{field} {wanted}")
+def _mismatch(name: str, found: Label, expected: Label) -> CorruptStoreError:
+    """Return the error for the first field of two labels that differs."""
+    fields = zip(Label._fields, found, expected, strict=True)
+    field, was, wanted = next(item for item in fields if item[1] != item[2])
+    if field == "kind":
+        known = was in Kind.__members__.values()
+        was_kind = _name(Kind(was)) if known else f"kind {was}"
+        return _damaged(name, was_kind, _name(expected.kind))
+    return _damaged(name, f"a value of {field} {was}", f"{field} {wanted}")
 
 
 def _name(kind: Kind) -> str:

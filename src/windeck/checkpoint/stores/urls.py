@@ -251,7 +251,11 @@ def make_room(url: str) -> None:
 
 def takes_turns(url: str) -> bool:
     """Return True if only one process at a time may open a URL, even for reading."""
-    return takes_parts(url) and not _backend(StoreURL.parse(url).scheme).FACTS.shared_readers
+    scheme = StoreURL.parse(url).scheme
+    if scheme in _registered:
+        return False
+    backend = _backend(scheme)
+    return hasattr(backend, "write_part") and not backend.FACTS.shared_readers
 
 
 def register(scheme: str, opener: Callable[[StoreURL], Store]) -> None:

@@ -76,7 +76,7 @@ class TableTargets:
             embeddings, saved, strict = {}, {}, False
         check_tables(embeddings)
         lost, more = sorted(embeddings.keys() - saved.keys()), sorted(saved.keys() - embeddings)
-        hint = piece_hint("embeddings", lost, more)
+        hint = piece_hint("embeddings", lost, more) if lost or more else ""
         common = len(lost) < len(embeddings) or not embeddings
         if strict and (lost or more):
             hint = hint or ("; strict=False loads the others" if common else "")

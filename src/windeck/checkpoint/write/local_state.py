@@ -341,13 +341,13 @@ class StateWriter:
         entry: dict[str, Any] = {
             "name": name,
             "dtype": dtype_name(local.dtype),
-            "shape": list(local.shape),
+            "shape": local.shape,
         }
         if chunk_bytes != self._chunk_bytes:
             entry["chunk_bytes"] = chunk_bytes
         entry["parts"] = [
             {
-                "box": [list(side) for side in item.piece.box],
+                "box": item.piece.box,
                 "item": item.number,
                 **({} if self._digests is None else self._digests.kept(item.number)),
             }

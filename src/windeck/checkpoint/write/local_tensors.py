@@ -51,7 +51,7 @@ class LocalTensor(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """True if this process holds all of the tensor."""
-        return sum(piece.tensor.numel() for piece in self.pieces) == math.prod(self.shape)
+        return sum([piece.tensor.numel() for piece in self.pieces]) == math.prod(self.shape)
 
     @property
     def memory(self) -> Any:
@@ -61,7 +61,7 @@ class LocalTensor(NamedTuple):
             return None
         place = data.untyped_storage().data_ptr(), data.storage_offset(), data.device
         view = data.dtype, tuple(data.shape), data.stride(), data.is_conj(), data.is_neg()
-        return *place, *view, self.shape, tuple(piece.box for piece in self.pieces)
+        return *place, *view, self.shape, tuple([piece.box for piece in self.pieces])
 
 
 def is_distributed(value: Any) -> bool:
