@@ -38,7 +38,7 @@ def written(store: Store, generation: int) -> int:
     """Bytes of the keys and values of a generation, and of the two records about all."""
     found = sum(
         len(key) + len(value)
-        for key, value in store.scan(b"windeck/")
+        for key, value in store.scan(b"")
         if b"%016x" % generation in key
     )
     heads = (b"windeck/HEAD", b"windeck/NEXT")

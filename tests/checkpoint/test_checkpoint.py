@@ -16,6 +16,7 @@ import torch
 from models.table_model import ModelCore, ModelTable
 from support.programs import assert_little_memory
 from support.store_servers import KINDS
+from support.stored_keys import data_generations, data_keys
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
@@ -135,7 +136,7 @@ def test_the_same_memory_is_stored_once(memory: Store) -> None:
     weight = torch.nn.Parameter(torch.arange(100.0))
     model = {"embed": weight, "head": weight, "part": weight[:50], "empty": torch.empty(0)}
     checkpoint.save(memory, step=0, model=model)
-    assert len(list(memory.keys(b"windeck/t/"))) == 2
+    assert len(data_keys(memory, "t")) == 2
     with checkpoint.open(memory) as found:
         assert found.names() == ["model/embed", "model/head", "model/part", "model/empty"]
         assert torch.equal(found.slice("model/head", slice(3, 5)), torch.tensor([3.0, 4.0]))
@@ -156,7 +157,7 @@ def test_slices_and_rows_read_what_they_need(memory: Store, chunk_bytes: int) ->
         for where in places:
             assert torch.equal(found.slice("model/w", where), value[where]), where
         assert torch.equal(found.row("model/w", 3), value[3])
-        rest = [k for k in memory.keys(b"windeck/t/") if int(k[-8:], 16) * chunk_bytes >= 5 * 4 * 8]
+        rest = [k for k in data_keys(memory, "t") if int(k[-8:], 16) * chunk_bytes >= 5 * 4 * 8]
         memory.delete_many(rest)
         assert torch.equal(found.row("model/w", 0), value[0])
         with pytest.raises(
@@ -371,11 +372,11 @@ def test_generations_are_kept_read_and_collected(kind: str, fresh: Fresh) -> Non
             checkpoint.load(store, model=target, generation=number)
             assert target["w"].tolist() == [number - 1] * 9
         # Leftovers of a killed save: those below HEAD go, others may be of a running save.
-        store.put_many([(b"windeck/t/%016x/00000000/00000000/00000000" % 9, b"going on")])
+        store.put_many([(b"~windeck~%016x/t/00000000/00000000/00000000" % 9, b"going on")])
         store.delete_many([b"windeck/m/%016x" % 2])
         assert checkpoint.gc(store, keep=2) == [1, 2, 3]
         assert [c.step for c in checkpoint.log(store)] == [4, 3]
-        left = {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")}
+        left = data_generations(store)
         assert left == {4, 5, 9}
         with pytest.raises(FileNotFoundError, match="no generation 1 in windeck, expected one of"):
             checkpoint.load(store, model=target, generation=1)
@@ -413,7 +414,7 @@ def test_of_two_writers_at_once_one_wins(kind: str, fresh: Fresh) -> None:
             assert checkpoint.load(store, model=target).step == 8
             assert torch.equal(target["w"], ones["w"])
             assert len(checkpoint.log(store)) == (1 if first else 2)
-            assert len(list(store.keys(b"windeck/t/"))) == len(checkpoint.log(store))
+            assert len(data_keys(store, "t")) == len(checkpoint.log(store))
         # A HEAD that only forgot old generations is no conflict.
         other = Interrupted(store, lambda: checkpoint.gc(store, keep=1))
         checkpoint.save(other, step=10, model=twos)

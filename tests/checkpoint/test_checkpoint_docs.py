@@ -28,7 +28,7 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert saved.info("model/weight").shape == (2, 8)
     weight = names["model"].weight.detach().numpy().tobytes()
     with checkpoint.stores.open_store(url) as store:
-        value = store.get(b"windeck/t/%016x/%08x/%08x/%08x" % (2, 0, 0, 0))
+        value = store.get(b"~windeck~%016x/t/%08x/%08x/%08x" % (2, 0, 0, 0))
         assert value is not None
     assert np.frombuffer(value[64:], np.float32).tobytes() == weight
     PAGE.run(names, only=slice(1, 2))

@@ -12,6 +12,7 @@ import torch
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
+from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint.copying import copy
 from windeck.checkpoint.read.comparing import ValueDifference, diff
@@ -161,7 +162,7 @@ def test_what_both_refer_to_is_not_read(memory: Store) -> None:
     found = diff(memory, *numbers)
     assert [(t.name, t.changed, t.index) for t in found.tensors] == [("model/w", 1, (500,))]
     assert (found.equal, found.bytes) == (1, 800)
-    memory.delete_many([next(iter(memory.keys(b"windeck/t/")))])  # not looked at
+    memory.delete_many([next(iter(data_keys(memory, "t")))])  # not looked at
     assert diff(memory, *numbers).tensors == found.tensors
 
 
@@ -170,13 +171,11 @@ def test_two_stores(memory: Store) -> None:
     with open_store("memory://") as other:
         copy(memory, other, target_namespace="copied")
         assert not diff(memory, None, None, other=other, other_namespace="copied")
-        key = next(iter(other.keys(b"copied/t/")))
+        key = next(iter(other.keys(b"~copied~")))
         value = bytearray(other.get(key) or b"")
         value[-1] ^= 1
         other.put_many([(key, bytes(value))])
-        with pytest.raises(
-            CorruptStoreError, match=r"copied/t/.* is damaged: found a payload with"
-        ):
+        with pytest.raises(CorruptStoreError, match=r"~copied~.* is damaged: found a payload with"):
             diff(memory, None, None, other=other, other_namespace="copied")
     with pytest.raises(FileNotFoundError, match="there is no generation 7 in windeck"):
         diff(memory, 7, None)

@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 import windeck as wd
 from support.store_servers import KINDS, StartRedis, need
+from support.stored_keys import data_keys
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
 from windeck.checkpoint.dcp import StoreReader, StoreWriter
@@ -213,7 +214,7 @@ def test_nothing_in_the_store_is_pickled(memory: Store) -> None:
     state = {"model": {"w": torch.zeros(2)}, "extra": {"a": 1.5, "b": "text"}}
     dcp_save(state, storage_writer=StoreWriter(memory))
     values = {key: value[64:] for key, value in memory.scan()}
-    data = values.pop(b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 0))
+    data = values.pop(b"~windeck~%016x/t/%08x/%08x/%08x" % (1, 0, 0, 0))
     assert data == bytes(8)
     assert values.pop(b"windeck/NEXT") == (2).to_bytes(8, "little")
     (manifest,) = (values.pop(key) for key in list(values) if b"/m/" in key)
@@ -254,7 +255,7 @@ def test_names_that_clash(state: dict[str, Any], text: str, memory: Store) -> No
     with pytest.raises(CheckpointException, match=f"ValueError: {text}"):
         dcp_save(state, storage_writer=StoreWriter(memory))
     assert checkpoint.log(memory) == []
-    assert list(memory.keys(b"windeck/")) == [b"windeck/HEAD", b"windeck/NEXT"]
+    assert list(memory.keys(b"")) == [b"windeck/HEAD", b"windeck/NEXT"]
 
 
 def test_other_dtypes_only_if_asked(memory: Store) -> None:
@@ -273,7 +274,7 @@ def test_other_dtypes_only_if_asked(memory: Store) -> None:
 
 def test_damage_is_found(memory: Store) -> None:
     dcp_save({"w": torch.arange(9.0)}, storage_writer=StoreWriter(memory, chunk_bytes=16))
-    key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 1)
+    key = b"~windeck~%016x/t/%08x/%08x/%08x" % (1, 0, 0, 1)
     value = memory.get(key)
     assert value is not None
     for place in range(len(value)):
@@ -325,7 +326,7 @@ def test_of_two_writers_one_is_told(memory: Store) -> None:
             planner=Meddling(memory),
         )
     assert [commit.step for commit in checkpoint.log(memory)] == [99]
-    assert not list(memory.keys(b"windeck/t/"))
+    assert not data_keys(memory, "t")
 
 
 class Forgetful(StoreWriter):
@@ -339,7 +340,7 @@ def test_what_nobody_wrote_is_missed(memory: Store) -> None:
     for lost in (torch.ones(2), "text"):
         with pytest.raises(CheckpointException, match="ValueError: no rank wrote b, expected all"):
             dcp_save({"a": torch.ones(1), "b": lost}, storage_writer=Forgetful(memory))
-    assert list(memory.keys(b"windeck/")) == [b"windeck/HEAD", b"windeck/NEXT"]
+    assert list(memory.keys(b"")) == [b"windeck/HEAD", b"windeck/NEXT"]
 
 
 class Bare(SavePlanner):

@@ -15,6 +15,7 @@ import torch
 
 from support.failing import READS, WRITES, Between, error_of, load, save
 from support.store_servers import EMBEDDED, KINDS, RedisServer, need
+from support.stored_keys import data_generations
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 
@@ -70,7 +71,7 @@ def test_a_whole_save_by_another_before_any_write(kind: str, fresh: Fresh) -> No
         assert load(store) == step + 1
         assert [commit.step for commit in checkpoint.log(store)][:3] == [step + 1, step, step - 1]
         kept = {commit.generation for commit in checkpoint.log(store)}
-        assert {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")} <= kept
+        assert data_generations(store) <= kept
         assert checkpoint.verify(store, deep=True).ok
 
 

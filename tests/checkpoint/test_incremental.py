@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from models.incremental_model import CHUNK, Model, State, copied, log_of, named
 from support.store_servers import KINDS
+from support.stored_keys import data_keys, parsed
 from windeck import checkpoint
 from windeck.checkpoint.format.values import HEADER_BYTES
 from windeck.checkpoint.stores import Store, open_store
@@ -40,12 +41,12 @@ class Run:
         return number
 
     def gc(self, keep: int) -> None:
-        before = set(self.store.keys(b"windeck/"))
+        before = set(self.store.keys(b""))
         told = checkpoint.gc(self.store, keep=keep, dry_run=True)
-        assert set(self.store.keys(b"windeck/")) == before
+        assert set(self.store.keys(b"")) == before
         assert checkpoint.gc(self.store, keep=keep) == told
-        gone = before - set(self.store.keys(b"windeck/"))
-        assert told == sorted({int(key.split(b"/")[2], 16) for key in gone})
+        gone = before - set(self.store.keys(b""))
+        assert told == sorted({parsed(key)[1] for key in gone})
         assert checkpoint.gc(self.store, keep=keep) == []
         self.model.gc(keep)
 
@@ -57,18 +58,17 @@ class Run:
             checkpoint.load(self.store, model=target, generation=number)
             for name, tensor in saved.state.items():
                 assert target[name].numpy().tobytes() == tensor.numpy().tobytes()
-        there = named(self.store.keys(b"windeck/t/"), self.items)
+        there = named(data_keys(self.store, "t"), self.items)
         assert there >= self.model.chunks_there()
 
     def check_exact(self) -> None:
         """Assert that no chunk is left after gc that no generation needs."""
         self.check()
-        there = named(self.store.keys(b"windeck/t/"), self.items)
+        there = named(data_keys(self.store, "t"), self.items)
         assert there == self.model.chunks_there()
         kept = set(self.model.kept)
-        for letter in "mdes":
-            keys = self.store.keys(f"windeck/{letter}/".encode())
-            assert {int(key.split(b"/")[2], 16) for key in keys} <= kept
+        left = map(parsed, self.store.keys(b""))
+        assert {number for letter, number in left if letter in [*"mdes"]} <= kept
 
 
 def first_state() -> State:
@@ -173,14 +173,14 @@ def many(store: Store, **options: Any) -> list[int]:
         state["w"][0] = step
         number = checkpoint.save(store, step=step, model=state, chunk_bytes=CHUNK, lower_step=True,
                                  **options)  # fmt: skip
-        found.append(len(list(store.keys(b"windeck/t/%016x/" % number))))
+        found.append(len(list(store.keys(b"~windeck~%016x/t/" % number))))
     return found
 
 
 def test_when_all_is_written() -> None:
     with open_store("memory://") as store:
         assert many(store) == [10] * 7
-        assert not list(store.keys(b"windeck/d/"))
+        assert not data_keys(store, "d")
     with open_store("memory://") as store:
         assert many(store, incremental=True) == [10, 1, 1, 1, 1, 1, 1]
         # The first chunk is always new, the others are those of generation 1: a chain of one.
@@ -220,7 +220,7 @@ def test_strided_and_tied_tensors() -> None:
             number = checkpoint.save(
                 store, step=step, model=state, chunk_bytes=CHUNK, incremental=True
             )
-            written = len(list(store.keys(b"windeck/t/%016x/" % number)))
+            written = len(list(store.keys(b"~windeck~%016x/t/" % number)))
             assert written == (15 + 5, 1, 2 + 1)[step]
             target = {name: torch.empty(tensor.shape) for name, tensor in state.items()}
             checkpoint.load(store, model=target)
@@ -240,7 +240,7 @@ def test_digests_in_several_values(size: int, monkeypatch: pytest.MonkeyPatch) -
         run = Run(store)
         for turn in range(4):
             number = run.save(state)
-            prefix = f"windeck/d/{number:016x}/".encode()
+            prefix = f"~windeck~{number:016x}/d/".encode()
             held = [len(value) - HEADER_BYTES for _, value in store.scan(prefix)]
             assert held == [min(size, 176 - at) for at in range(0, 176, size)]
             state = copied(state)
@@ -318,7 +318,7 @@ def test_a_second_writer_between() -> None:
                 Meddled(), step=9, model=Slow(state), chunk_bytes=CHUNK, incremental=True
             )
         run.check()
-        assert not list(store.keys(b"windeck/t/%016x/" % 2))
+        assert not list(store.keys(b"~windeck~%016x/t/" % 2))
 
 
 def test_no_warning_where_there_is_nothing_to_warn_of(fresh: Fresh) -> None:
@@ -338,7 +338,7 @@ def test_what_is_read_to_find_a_base(memory: Store) -> None:
     checkpoint.save(memory, model=state, **options)
     plan = checkpoint.begin(memory, writers=1, **options)
     found = incremental.read_base_values(memory, plan)
-    assert [key.split(b"/")[1] for key in found] == [b"HEAD", b"m", b"d"]
+    assert [parsed(key)[0] for key in found] == ["", "m", "d"]
     assert all(memory.get(key) == value for key, value in found.items())
     base = incremental.find_base(found, plan)
     assert base == incremental.find_base(memory, plan)

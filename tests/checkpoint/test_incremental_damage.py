@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 
+from support.stored_keys import parsed
 from windeck import checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
@@ -31,7 +32,7 @@ def two(store: Store) -> dict[bytes, bytes]:
     save(store, FIRST)
     save(store, SECOND)
     assert [commit.bases for commit in checkpoint.log(store)] == [(1,), ()]
-    return dict(store.scan(b"windeck/"))
+    return dict(store.scan(b""))
 
 
 def readers(key: bytes) -> set[int]:
@@ -93,14 +94,14 @@ def test_every_missing_short_and_swapped_value(store: Store) -> None:
 
 @pytest.mark.parametrize("generation", [1, 2])
 def test_damaged_digests_make_a_full_save_and_no_wrong_one(generation: int) -> None:
-    key = b"windeck/d/%016x/00000000/00000000" % generation
+    key = b"~windeck~%016x/d/00000000/00000000" % generation
     with open_store("memory://") as store:
         found = two(store)
         value = found[key]
         assert len(value) == 64 + 4 * 16
         wrong = [value[:at] + bytes([value[at] ^ 4]) + value[at + 1 :] for at in range(len(value))]
         for damaged in (*wrong, value[:-1], value[:64], b"", value + value, None):
-            store.delete_range(b"windeck/")
+            store.delete_range(b"")
             store.put_many(found.items())
             store.delete_many([key])
             if damaged is not None:
@@ -137,15 +138,15 @@ def test_stale_chunks_of_another_life_of_a_generation() -> None:
     """All was removed and began anew: generation 1 is there again, but it is another save."""
     with open_store("memory://") as store:
         first = two(store)
-        store.delete_range(b"windeck/")
+        store.delete_range(b"")
         second = two(store)
         assert first.keys() == second.keys()
         for key, value in first.items():
-            if b"/t/" in key or b"/m/" in key:
+            if parsed(key)[0] in ("t", "m"):
                 store.put_many([(key, value)])
                 check(store, key, r"a value of save \d+, expected save|found a value of save")
                 store.put_many([(key, second[key])])
-            elif b"/d/" in key and b"2/" in key:
+            elif parsed(key) == ("d", 2):
                 store.put_many([(key, value)])
                 with pytest.warns(RuntimeWarning, match=r"a value of save \d+, expected save"):
                     save(store, THIRD)

@@ -15,6 +15,7 @@ import json, os, sys
 import torch
 sys.path.append(sys.argv[2])
 from support.doomed import Doomed, child
+from support.stored_keys import parsed
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 
@@ -89,10 +90,10 @@ def collect():
         log = checkpoint.log(store)
         kept = {commit.generation for commit in log}
         based = kept.union(*(commit.bases for commit in log))
-        left = {letter: {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/" + letter)}
-                for letter in (b"m/", b"d/", b"t/")}
-        assert len(log) == 2 and left[b"m/"] == kept and left[b"d/"] == kept, (left, log)
-        assert left[b"t/"] == based, (left, log)
+        found = [*map(parsed, store.keys(b""))]
+        left = {letter: {number for one, number in found if one == letter} for letter in "mdt"}
+        assert len(log) == 2 and left["m"] == kept and left["d"] == kept, (left, log)
+        assert left["t"] == based, (left, log)
 
 assert child(collect) == 0
 print(json.dumps([saves, clears]))

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from models.table_model import ModelCore, ModelTable
 from support.gangs import gang
 from support.store_servers import KINDS
+from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint import Partition, sharded_saving
 from windeck.checkpoint.stores import Store, open_store
@@ -36,7 +37,7 @@ def save(url: str, step: int, whole: torch.Tensor, cuts: Sequence[int]) -> int:
 
 def written(url: str, generation: int) -> int:
     with open_store(url) as store:
-        return len(list(store.keys(b"windeck/t/%016x/" % generation)))
+        return len(list(store.keys(b"~windeck~%016x/t/" % generation)))
 
 
 def check(url: str, whole: torch.Tensor, generation: int | None = None) -> None:
@@ -118,7 +119,7 @@ def spoilt(rank: int, ranks: int, url: str) -> list[str]:
     for step in range(2):
         if step and rank == 0:
             with open_store(url) as store:
-                keys = store.keys(b"windeck/d/")
+                keys = data_keys(store, "d")
                 store.put_many([(key, b"spoilt") for key in list(keys)[:1]])
         dist.barrier()
         with warnings.catch_warnings(record=True) as said:
@@ -186,5 +187,5 @@ def test_a_writer_that_has_its_tensors_in_another_order(memory: Store) -> None:
             }
             checkpoint.save_shard(memory, plan, writer=writer, model=model)
         checkpoint.merge(memory, plan)
-    assert len(list(memory.keys(b"windeck/t/%016x/" % 1))) == 10
-    assert list(memory.keys(b"windeck/t/%016x/" % 2)) == []
+    assert len(list(memory.keys(b"~windeck~%016x/t/" % 1))) == 10
+    assert list(memory.keys(b"~windeck~%016x/t/" % 2)) == []

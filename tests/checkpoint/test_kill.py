@@ -15,6 +15,7 @@ import json, sys
 import torch
 sys.path.append(sys.argv[2])
 from support.doomed import Doomed, child, kill_at_every_step
+from support.stored_keys import data_generations
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 
@@ -46,7 +47,7 @@ def collect():
     with open_store(url) as store:
         checkpoint.gc(store, keep=1)
         kept = {c.generation for c in checkpoint.log(store)}
-        left = {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")}
+        left = data_generations(store)
         assert left == kept, (left, kept)
 
 assert child(collect) == 0

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from support.store_servers import need
+from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, Store, open_store
@@ -81,7 +82,7 @@ def test_slices_cut_chunks_anywhere(store: Store) -> None:
 def test_a_damaged_chunk_is_found_out(store: Store) -> None:
     saved = {"a": filled(100_000), "b": filled(100_000), "c": filled(9)}
     checkpoint.save(store, step=1, model=saved, chunk_bytes=CHUNK)
-    chunks = {key: store.get(key) for key in store.keys(b"windeck/t/")}
+    chunks = {key: store.get(key) for key in data_keys(store, "t")}
     assert len(chunks) == 9
     fifth = keys.chunk("windeck", 1, 0, 1, 0)
     value = chunks[fifth]

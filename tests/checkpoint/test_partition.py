@@ -13,6 +13,7 @@ import torch
 
 from support.sharded_parts import W, rows
 from support.sharded_ranks import chunked
+from support.stored_keys import data_pairs
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format import keys
@@ -216,7 +217,7 @@ def test_an_incremental_save_writes_what_changed(store: Store) -> None:
             part = rows(whole, *cut(4000, 2, writer))
             checkpoint.save_shard(store, plan, writer=writer, model={"w": part})
         checkpoint.merge(store, plan)
-        prefix = b"windeck/t/%016x/" % plan.generation
+        prefix = b"~windeck~%016x/t/" % plan.generation
         sizes.append(sum(len(value) for _, value in store.scan(prefix)))
         kept.append(whole.clone())
         whole[3000 + step, 7] += 1
@@ -252,7 +253,7 @@ def test_what_one_process_saved_is_cut_where_ranks_cut(
     """2, 4 or 8 ranks read their rows and no byte more, in chunks of no more than was asked."""
     whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
     checkpoint.save(memory, step=1, model={"w": whole}, chunk_bytes=chunk_bytes)
-    sizes = [len(value) - 64 for _, value in memory.scan(b"windeck/t/")]
+    sizes = [len(value) - 64 for _, value in data_pairs(memory, "t")]
     assert max(sizes) <= chunk_bytes
     assert len(sizes) <= 2 * -(-whole.nbytes // chunk_bytes) + 8
     for ranks in (2, 4, 8) if whole.nbytes >= 1 << 22 else (2, 4):

@@ -248,7 +248,7 @@ def test_an_index_that_cannot_have_its_name_leaves_nothing(memory: Store, tmp_pa
 
 def test_damaged_checkpoints_give_no_file(memory: Store, tmp_path: Path) -> None:
     checkpoint.save(memory, step=1, model={"w": torch.arange(100)}, chunk_bytes=64)
-    key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 7)
+    key = b"~windeck~%016x/t/%08x/%08x/%08x" % (1, 0, 0, 7)
     value = bytearray(memory.get(key) or b"")
     value[70] ^= 4
     memory.put_many([(key, bytes(value))])

@@ -15,6 +15,7 @@ import torch
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
+from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import nan, near, parse
@@ -136,7 +137,7 @@ def test_what_is_no_number_is_skipped_and_says_so(memory: Store) -> None:
 
 def test_damage_is_an_error(memory: Store) -> None:
     checkpoint.save(memory, step=1, model={"w": torch.ones(100)}, chunk_bytes=40)
-    key = list(memory.keys(b"windeck/t/"))[3]
+    key = data_keys(memory, "t")[3]
     memory.delete_many([key])
     with pytest.raises(CorruptStoreError, match=f"{key.decode()} is missing, expected a chunk"):
         list(search(memory, nan()))

@@ -98,14 +98,14 @@ def test_each_flipped_bit_and_each_length_is_found_out() -> None:
     for bit in range(8 * len(value)):
         wrong = bytearray(value)
         wrong[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(CorruptStoreError, match=r"run/t/.* is damaged: found .*, expected"):
+        with pytest.raises(CorruptStoreError, match=r"~run~.* is damaged: found .*, expected"):
             decode(KEY, bytes(wrong), LABEL)
     for size in range(len(value)):
         with pytest.raises(CorruptStoreError, match="is damaged"):
             decode(KEY, value[:size], LABEL)
     with pytest.raises(CorruptStoreError, match="payload of 6 bytes, expected 5 as its header"):
         decode(KEY, value + b"!", LABEL)
-    with pytest.raises(CorruptStoreError, match=r"run/t/\S+ is missing, expected a chunk"):
+    with pytest.raises(CorruptStoreError, match=r"~run~\S+ is missing, expected a chunk"):
         decode(KEY, None, LABEL)
 
 

@@ -12,6 +12,7 @@ import torch
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
+from support.stored_keys import data_keys, data_pairs, parsed
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_head
@@ -49,8 +50,9 @@ def test_a_whole_checkpoint_is_whole(kind: str, fresh: Fresh) -> None:
             assert (report.damages, report.unreferenced_keys) == ([], [])
             assert report.ok
             assert report.generations == numbers[::-1]
-        data = [v for letter in b"tei" for _, v in store.scan(b"windeck/%c/" % letter)]
-        others = [v for letter in b"mds" for _, v in store.scan(b"windeck/%c/" % letter)]
+        pairs = [*store.scan()]
+        data = [value for key, value in pairs if parsed(key)[0] in [*"tei"]]
+        others = [value for key, value in pairs if parsed(key)[0] in [*"mds"]]
         assert report.values == len(data)
         assert report.bytes == sum(map(len, data + others))
         only = verify(store, deep=True, generation=numbers[1])
@@ -76,7 +78,7 @@ def test_every_byte_of_every_value_that_is_flipped_is_told(memory: Store) -> Non
 
 def test_what_several_generations_refer_to_is_told_of_the_newest(memory: Store) -> None:
     numbers = fill(memory)
-    last = b"windeck/t/%016x/%08x/%08x/%08x" % (numbers[0], 0, 0, 9)  # of weight: no step wrote it
+    last = b"~windeck~%016x/t/%08x/%08x/%08x" % (numbers[0], 0, 0, 9)  # of weight: no step wrote it
     for value in (None, b"x" * 144):
         for deep in (False, True):
             memory.delete_many([last])
@@ -111,9 +113,9 @@ def test_chunks_of_another_length_are_told(number: int, memory: Store) -> None:
 
 def test_all_damage_is_told_not_only_the_first(memory: Store) -> None:
     fill(memory, 3)
-    chunks = list(memory.keys(b"windeck/t/"))
+    chunks = data_keys(memory, "t")
     gone, swapped, cut = chunks[2], (chunks[5], chunks[6]), chunks[9]
-    was = dict(memory.scan(b"windeck/t/"))
+    was = dict(data_pairs(memory, "t"))
     memory.delete_many([gone])
     memory.put_many([(swapped[0], was[swapped[1]]), (swapped[1], was[swapped[0]])])
     memory.put_many([(cut, was[cut][:-3])])
@@ -135,7 +137,7 @@ def test_damage_without_end_is_not_told_without_end(
     memory: Store, deep: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(memory, 2)
-    memory.delete_range(b"windeck/t/")
+    memory.delete_range(b"~windeck~")
     every = [damage.key for damage in verify(memory, deep=deep).damages]
     assert len(every) > 3
     monkeypatch.setattr(verifying, "MOST", 3)
@@ -163,7 +165,7 @@ class Worn(MappingStore):
 def test_what_a_store_cannot_give_is_told_and_the_rest_is_read() -> None:
     store: Any = Worn({})
     fill(store)
-    chunks = list(store.keys(b"windeck/t/"))
+    chunks = data_keys(store, "t")
     store.lost = frozenset([chunks[3], chunks[7]])
     report = verify(store, deep=True)
     told = [(damage.key, damage.problem) for damage in report.damages]
@@ -175,7 +177,7 @@ def test_a_damaged_manifest_does_not_hide_the_others(memory: Store) -> None:
     numbers = fill(memory, 3)
     manifests = list(memory.keys(b"windeck/m/"))
     memory.delete_many([manifests[1]])
-    chunk = next(iter(memory.keys(b"windeck/t/")))
+    chunk = next(iter(data_keys(memory, "t")))
     memory.delete_many([chunk])
     report = verify(memory, deep=True)
     assert [damage.generation for damage in report.damages] == [numbers[1], numbers[0]]
@@ -208,9 +210,9 @@ def test_a_head_in_another_order_is_told(order: list[int], memory: Store) -> Non
 def test_what_nobody_refers_to_is_told_and_is_no_damage(memory: Store) -> None:
     numbers = fill(memory, 2)
     ghosts = [
-        b"windeck/t/00000000000000ff/00000000/00000000/00000000",
-        b"windeck/t/%016x/00000000/00000000/0000ffff" % numbers[0],
-        b"windeck/e/0000000000000001/00000009/00000000/00000000", b"windeck/t/strange",
+        b"~windeck~00000000000000ff/t/00000000/00000000/00000000",
+        b"~windeck~%016x/t/00000000/00000000/0000ffff" % numbers[0],
+        b"~windeck~0000000000000001/e/00000009/00000000/00000000", b"~windeck~strange",
     ]  # fmt: skip
     memory.put_many((key, b"x") for key in ghosts)
     report = verify(memory, deep=True)
@@ -239,7 +241,7 @@ def test_parts_of_several_writers(memory: Store) -> None:
     whole = torch.arange(63.0).view(9, 7)
     save_parts(memory, whole, [[(0, 3), (0, 7)], [(3, 9), (0, 7)]], chunk_bytes=20)
     assert verify(memory, deep=True).ok
-    victim = b"windeck/t/0000000000000001/00000001/00000000/00000002"
+    victim = b"~windeck~0000000000000001/t/00000001/00000000/00000002"
     value = bytearray(memory.get(victim) or b"")
     value[70] ^= 1
     memory.put_many([(victim, bytes(value))])

@@ -138,7 +138,7 @@ def test_files_are_replaced_when_asked_for_and_whole_or_not_there(
     assert told == f"{file} exists already, expected a new file, or --force"
     assert file.read_text() == "mine"
     with open_store(url) as store:
-        key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 2)
+        key = b"~windeck~%016x/t/%08x/%08x/%08x" % (1, 0, 0, 2)
         store.delete_many([key])
     told = refused(url, "export", str(file), "model/layers.0.w", "--force", code=1)
     assert told == f"{key.decode()} is missing, expected a chunk"

@@ -188,7 +188,7 @@ def test_damage_is_no_match(fresh: Fresh) -> None:
     from windeck.checkpoint.stores import open_store
 
     url = saved(fresh("rocksdb"))
-    key = b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 0, 0)
+    key = b"~windeck~%016x/t/%08x/%08x/%08x" % (1, 0, 0, 0)
     with open_store(url) as store:
         store.delete_many([key])
     told = refused(url, "find", "model/layers.0.w", "--nan", code=1)

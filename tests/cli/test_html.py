@@ -187,7 +187,7 @@ def test_long_lists_and_texts_are_cut() -> None:
 def test_damage_is_told_where_it_is() -> None:
     saved("memory://damage")
     with open_store("memory://damage") as store:
-        key = max(store.keys(b"windeck/t/0000000000000003/00000000/00000000/"))
+        key = max(store.keys(b"~windeck~0000000000000003/t/00000000/00000000/"))
         store.delete_many([key])
         told = collect(store, "windeck", url="x", limits=Limits())
     (damaged,) = (one for one in told["items"] if one.get("note"))
@@ -199,7 +199,7 @@ def test_damage_is_an_exit_code_and_the_page_is_written(fresh: Fresh, tmp_path: 
     url, out = fresh("rocksdb"), tmp_path / "page.html"
     saved(url)
     with open_store(url) as store:
-        store.delete_many([max(store.keys(b"windeck/t/0000000000000003/00000000/00000000/"))])
+        store.delete_many([max(store.keys(b"~windeck~0000000000000003/t/00000000/00000000/"))])
 
     def run(*options: str) -> tuple[int, list[str]]:
         code, printed, _ = command("view", url, "html", str(out), "--force", *options)

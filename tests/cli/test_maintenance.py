@@ -35,6 +35,16 @@ def pairs(url: str, prefix: bytes = b"") -> dict[bytes, bytes]:
         return dict(store.scan(prefix))
 
 
+def contents(url: str, namespace: str) -> dict[bytes, bytes]:
+    """Return the values of a namespace, by their keys without it."""
+    name = namespace.encode()
+    return {
+        key.removeprefix(prefix): value
+        for prefix in (name + b"/", b"~%s~" % name)
+        for key, value in pairs(url, prefix).items()
+    }
+
+
 def test_diff_of_two_generations(url: str) -> None:
     found = run_json(url, "diff", "1", "3", code=1)
     assert (found["url"], found["other"]) == (url, url)
@@ -131,7 +141,7 @@ def test_verify_of_what_is_whole(url: str) -> None:
         found = run_json(url, "verify", *deep)
         assert (found["ok"], found["damages"], found["deep"]) == (True, [], bool(deep))
         assert found["generations"] == [3, 2, 1]
-        chunks = len(pairs(url, b"windeck/t/"))
+        chunks = len(pairs(url, b"~windeck~"))
         assert found["values"] >= chunks
     code, out, err = run(url, "verify")
     assert (code, err) == (0, "")
@@ -142,7 +152,7 @@ def test_verify_of_what_is_whole(url: str) -> None:
 
 
 def test_verify_finds_damage(url: str) -> None:
-    held = pairs(url, b"windeck/t/%016x/" % 2)
+    held = pairs(url, b"~windeck~%016x/t/" % 2)
     missing, *_, flipped = held
     with open_store(url) as store:
         value = held[flipped]
@@ -176,7 +186,7 @@ def test_verify_of_a_damaged_head(url: str) -> None:
 def test_verify_tells_what_nobody_refers_to(fresh: Fresh) -> None:
     url = saved(fresh("rocksdb"))
     with open_store(url) as store:
-        store.put_many([(b"windeck/t/%016x/%08x/%08x/%08x" % (9, 0, 0, 0), b"left")])
+        store.put_many([(b"~windeck~%016x/t/%08x/%08x/%08x" % (9, 0, 0, 0), b"left")])
     assert run_json(url, "verify")["unreferenced"] == 1
     assert run(url, "verify")[1].splitlines()[-1].startswith("1 keys without a reference")
 
@@ -192,7 +202,7 @@ def test_gc(url: str) -> None:
     ]
     found = run_json(url, "gc", "--keep", "2")
     assert (found["kept"], found["removed"], found["dry_run"]) == ([3, 2], [1], False)
-    assert {key: before[key] for key in pairs(url, b"windeck/t/")} == pairs(url, b"windeck/t/")
+    assert {key: before[key] for key in pairs(url, b"~windeck~")} == pairs(url, b"~windeck~")
     assert [one["generation"] for one in run_json(url, "log")["generations"]] == [3, 2]
     assert run(url, "gc", "--keep", "2") == (0, "kept generations 3, 2\nnothing to remove\n", "")
     assert run_json(url, "verify", "--deep")["ok"]
@@ -263,11 +273,9 @@ def test_copy_from_any_store_to_any_other(fresh: Fresh, source: str, target: str
     found = run_json(first, "copy", second, *options)
     assert found["generations"] == [2, 1]
     assert (found["target"], found["namespace"]) == (second, space)
-    ours = {key.split(b"/", 1)[1]: value for key, value in pairs(first, b"windeck/").items()}
-    theirs = {
-        key.split(b"/", 1)[1]: value for key, value in pairs(second, f"{space}/".encode()).items()
-    }
+    ours, theirs = contents(first, "windeck"), contents(second, space)
     assert theirs == ours
+    assert len(ours) > 10
     assert run_json(second, "verify", "--deep", "--namespace", space)["ok"]
 
 
@@ -322,7 +330,7 @@ def test_a_copy_does_not_replace_its_own_source(fresh: Fresh) -> None:
 
 def test_a_copy_of_what_is_damaged_is_not_committed(fresh: Fresh) -> None:
     url, target = saved(fresh("rocksdb")), fresh("leveldb")
-    held = pairs(url, b"windeck/t/")
+    held = pairs(url, b"~windeck~")
     key, value = next(iter(held.items()))
     with open_store(url) as store:
         store.put_many([(key, value[:-1] + bytes([value[-1] ^ 1]))])

@@ -239,7 +239,7 @@ def test_a_slice_that_is_too_large_to_print(fresh: Fresh) -> None:
 def test_only_chunks_with_some_of_it_are_read(fresh: Fresh) -> None:
     url = saved(fresh("rocksdb"))
     with checkpoint.stores.open_store(url) as store:
-        chunks = list(store.keys(b"windeck/t/%016x/%08x/%08x/" % (1, 0, 0)))
+        chunks = list(store.keys(b"~windeck~%016x/t/%08x/%08x/" % (1, 0, 0)))
         assert len(chunks) == 4  # of 16 elements
         store.delete_many(chunks[1:])
     assert run_json(url, "show", "model/layers.0.w", "--head", "3")["values"][2][4] == 4.0

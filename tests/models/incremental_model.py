@@ -87,8 +87,9 @@ def named(keys: Iterable[bytes], items: dict[int, list[str]]) -> set[tuple[int, 
     """Translate keys of chunks in a store to (generation, tensor name when saved, chunk index)."""
     found = set()
     for key in keys:
-        _, letter, generation, writer, item, number = key.split(b"/")
+        head, letter, writer, item, number = key.split(b"/")
+        generation = int(head.removeprefix(b"~windeck~"), 16)
         assert (letter, int(writer, 16)) == (b"t", 0)
-        name = items[int(generation, 16)][int(item, 16)]
-        found.add((int(generation, 16), name, int(number, 16)))
+        name = items[generation][int(item, 16)]
+        found.add((generation, name, int(number, 16)))
     return found

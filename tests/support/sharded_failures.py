@@ -13,6 +13,7 @@ import torch.distributed as dist
 from support.failing import Position
 from support.sharded_cases import group, rows
 from support.sharded_ranks import Gang
+from support.stored_keys import data_generations, parsed
 from windeck import checkpoint
 from windeck.checkpoint import Partition, sharded_saving
 from windeck.checkpoint.stores import Store, open_store
@@ -124,7 +125,7 @@ def leftovers(url: str) -> list[Any]:
     """Run gc; return the generations that have data, those kept, and the parts."""
     with open_store(url) as store:
         checkpoint.gc(store, keep=1)
-        data = {int(key.split(b"/")[2], 16) for key in store.keys(b"windeck/t/")}
+        data = data_generations(store)
         parts = store.parts(unfinished=True) if hasattr(store, "parts") else []
         return [sorted(data), [found.generation for found in checkpoint.log(store)], parts]
 
@@ -182,8 +183,8 @@ def failing(gang: Gang, url: str) -> Any:
     def left() -> list[Any]:
         """Return the generations that have data or shards, and the parts, without gc."""
         with open_store(url) as store:
-            found = [key.split(b"/")[1:3] for key in store.keys(b"windeck/")]
-            generations = {int(name[1], 16) for name in found if name[0] in (b"t", b"s")}
+            found = map(parsed, store.keys(b""))
+            generations = {generation for letter, generation in found if letter in ("t", "s")}
             parts = store.parts(unfinished=True) if hasattr(store, "parts") else []
             return [sorted(generations), parts]
 

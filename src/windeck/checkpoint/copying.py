@@ -313,7 +313,7 @@ class _Copier:
             raise
         order_writes(place)
         # Saves that began before do not find the HEAD that they began with.
-        remove_generations(place, space, lambda n: n < end and n not in own, set())
+        remove_generations(place, space, lambda n: n < end and n not in own, set(), kept=own)
         place.sync()
         return copied
 
@@ -327,11 +327,17 @@ class _Copier:
         for commit in commits:
             manifest = read_manifest(self._view, self._namespace, commit)
             ranges += [(commit.generation, values) for values in referenced_ranges(manifest)]
-        for letter in keys.LETTERS:  # one load for each letter: key ranges of loads do not overlap
-            own = [pair for pair in ranges if pair[1].letter == letter]
-            if own:
-                self._place.bulk_load(self._data(own))
-        self._place.bulk_load(chain.from_iterable(map(self._digests, reversed(commits))))
+        small = [pair for pair in ranges if pair[1].letter in keys.SMALL_LETTERS]
+        if small:
+            self._place.bulk_load(self._data(small))
+        data: dict[int, list[tuple[int, ValueRange]]] = {one.generation: [] for one in commits}
+        for pair in ranges:
+            if pair[1].letter not in keys.SMALL_LETTERS:
+                data.setdefault(pair[1].generation, []).append(pair)
+        # One load for each generation, so that an engine can remove its data as whole files.
+        for number, own in sorted(data.items()):
+            digests = (self._digests(one) for one in commits if one.generation == number)
+            self._place.bulk_load(heapq.merge(self._data(own), *digests, key=itemgetter(0)))
 
     def _write_manifests(self, commits: list[Commit]) -> list[Commit]:
         """Write the manifests, and return the commits for HEAD."""
@@ -438,10 +444,9 @@ class _Copier:
 
     def _digests(self, commit: Commit) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over the digests of a generation, which only incremental saves need."""
-        prefix = f"{self._namespace}/d/{commit.generation:016x}/".encode()
-        for key, value in self._view.scan(prefix):
-            found = keys.parse_numbers(self._namespace, key)
-            if found is None or len(found) != 3:
+        for key, value in self._view.scan(keys.prefix(self._namespace, "d", commit.generation)):
+            _, found = keys.parse(self._namespace, key) or ("", ())
+            if len(found) != 3:
                 continue
             label = Label(Kind.DIGESTS, commit.generation, commit.save, 0, found[1], found[2])
             decode(key, value, label)
@@ -474,22 +479,20 @@ class _Copier:
         self._values, self._bytes = self._values + 1, self._bytes + len(value)
         if self._progress is not None:
             self._progress(len(value))
-        number = self._number(self._generation(key))
-        if number != self._generation(key):
-            value = with_generation(value, number)
+        _, (generation, *_) = keys.parse(self._namespace, key) or ("", (0,))
+        if self._number(generation) != generation:
+            value = with_generation(value, self._number(generation))
         return self._new_key(key), value
 
-    def _generation(self, key: bytes) -> int:
-        return int(key[len(self._namespace) + 3 :][:16], 16)
-
     def _letter_prefix(self, key: bytes) -> bytes:
-        """Return the prefix of a new key up to its letter: keys of a save with it are a range."""
-        return key[: len(self._space) + 2]
+        """Return what a new key begins with; the keys of a save that begin so are a range."""
+        letter, _ = keys.parse(self._space, key) or ("m", ())
+        return keys.kind_prefix(self._space, letter)
 
     def _new_key(self, key: bytes) -> bytes:
-        letter, rest = key[len(self._namespace) :][:3], key[len(self._namespace) + 19 :]
-        number = b"%016x" % self._number(self._generation(key))
-        return b"".join((self._space.encode(), letter, number, rest))
+        """Return the key in the target of a key of the source."""
+        letter, (generation, *rest) = keys.parse(self._namespace, key) or ("m", (0,))
+        return keys.make(self._space, letter, self._number(generation), *rest)
 
     def _reserve(self, choose: Callable[[int], Mapping[int, int]]) -> tuple[Mapping[int, int], int]:
         """Set NEXT, so that later saves to the target get numbers after all copied generations.

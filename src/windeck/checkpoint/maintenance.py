@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -91,6 +91,7 @@ def remove_generations(
     is_old: Callable[[int], bool],
     needed: set[NeededValues],
     *,
+    kept: Collection[int] = (),
     dry_run: bool = False,
 ) -> list[int]:
     """Remove the values of old generations that are not needed, all their manifests first.
@@ -101,6 +102,8 @@ def remove_generations(
         A function that returns True for generations that are not in HEAD.
     needed
         Values that the generations in HEAD refer to.
+    kept
+        Generations that are not old. In an ordered store, their data are not looked at.
     dry_run
         Remove nothing.
 
@@ -112,33 +115,38 @@ def remove_generations(
     Notes
     -----
     A few reads for each generation and each range of needed values; one `delete_range` for all
-    values that have none to be kept between them. In a store that is not ordered, a scan of all
-    keys.
+    data that have none to be kept between them. In a store that is not ordered, two scans.
     """
     if not store.facts.ordered:
         return _remove_by_scan(store, namespace, is_old, needed, dry_run)
-    held = {letter: [*_numbers(store, namespace, letter)] for letter in keys.LETTERS}
+    held = {letter: [*_numbers(store, namespace, letter, kept)] for letter in keys.SMALL_LETTERS}
     old = set(filter(is_old, {number for numbers in held.values() for number in numbers}))
-    manifests = [number for number in held[keys.LETTERS[0]] if number in old]
-    found, doomed = set(manifests), list[_DoomedRange]()
-    for letter in keys.LETTERS[1:]:
-        numbers = [number for number in held[letter] if number in old]
-        ranges = [*_doomed_ranges(store, namespace, letter, numbers, needed)]
-        found.update(one.generation for one in ranges)
-        doomed += _joined(store, ranges)
+    # Data are looked for besides these: to find a key of data, an engine reads a whole value.
+    others = _numbers(store, namespace, "t", {*kept, *old})
+    data = sorted({*old, *filter(is_old, others)})
+    small = [keys.manifest(namespace, number) for number in held["m"] if number in old]
+    found, index = {*held["m"]} & old, _NeededIndex(needed)
+    for letter in keys.SMALL_LETTERS[1:]:
+        for number in filter(old.__contains__, held[letter]):
+            own = store.keys(keys.prefix(namespace, letter, number))
+            gone = [key for key in own if not index.has(*_parse(namespace, key))]
+            if gone:
+                small += gone
+                found.add(number)
+    ranges = [*_doomed_ranges(store, namespace, data, needed)]
+    found.update(one.generation for one in ranges)
     if not dry_run:  # without a manifest there is no generation
-        _delete(store, [keys.manifest(namespace, number) for number in manifests])
+        _delete(store, small)
         # Last those next to needed values: tables with these are rewritten, for which the others
         # make space on a full disk.
-        for one in sorted(doomed, key=attrgetter("next_to_needed")):
-            store.delete_range(one.prefix, start=one.first, stop=one.stop)
+        for one in sorted(_joined(store, namespace, ranges), key=attrgetter("next_to_needed")):
+            store.delete_range(b"", start=one.first, stop=one.stop)
     return sorted(found)
 
 
 class _DoomedRange(NamedTuple):
     """Keys [first, stop) to be removed, of `generation` or, once joined, of this and later ones."""
 
-    prefix: bytes
     first: bytes
     stop: bytes
     generation: int
@@ -146,38 +154,41 @@ class _DoomedRange(NamedTuple):
 
 
 def _doomed_ranges(
-    store: Store,
-    namespace: str,
-    letter: str,
-    generations: Iterable[int],
-    needed: set[NeededValues],
+    store: Store, namespace: str, generations: Iterable[int], needed: set[NeededValues]
 ) -> Iterator[_DoomedRange]:
-    """Iterate over the ranges of values of old generations that are not needed, ascending."""
-    own: dict[int, list[NeededValues]] = {}
+    """Iterate over the ranges of data of old generations that are not needed, ascending."""
+    held: dict[int, list[tuple[bytes, bytes]]] = {}
     for span in sorted(needed):
-        if span.letter == letter:
-            own.setdefault(span.generation, []).append(span)
+        if span.letter not in keys.SMALL_LETTERS:
+            held.setdefault(span.generation, []).append(_range(namespace, span))
     for number in generations:
-        prefix, spans = f"{namespace}/{letter}/{number:016x}/".encode(), own.get(number, [])
-        for first, stop in _gaps(store, prefix, [_range(prefix, span) for span in spans]):
-            end = prefix[:-1] + b"0" if stop is None else stop  # 0 follows /
-            yield _DoomedRange(prefix[:-17], first, end, number, bool(spans))
+        own, whole = held.get(number), keys.data_prefix(namespace, number)
+        if own is None:
+            yield _DoomedRange(whole, _end(whole), number, False)
+            continue
+        for first, stop in _gaps(store, whole, own):
+            yield _DoomedRange(first, stop, number, True)
 
 
-def _joined(store: Store, ranges: Iterable[_DoomedRange]) -> list[_DoomedRange]:
-    """Join ascending ranges that have no other key between them, such as of another namespace."""
-    joined: list[_DoomedRange] = []
+def _end(prefix: bytes) -> bytes:
+    """Return the first key after those of a prefix that ends with a slash."""
+    return prefix[:-1] + b"0"
+
+
+def _joined(store: Store, namespace: str, ranges: Iterable[_DoomedRange]) -> Iterator[_DoomedRange]:
+    """Join ascending ranges that have no other key between them."""
+    every, last = keys.kind_prefix(namespace, "t"), None
     for one in ranges:
-        last = joined[-1] if joined else None
-        if (
-            last
-            and next(iter(store.keys(one.prefix, start=last.stop, stop=one.first)), None) is None
-        ):
+        if last is None:
+            last = one
+        elif next(iter(store.keys(every, start=last.stop, stop=one.first)), None) is None:
             either = last.next_to_needed or one.next_to_needed
-            joined[-1] = last._replace(stop=one.stop, next_to_needed=either)
+            last = last._replace(stop=one.stop, next_to_needed=either)
         else:
-            joined.append(one)
-    return joined
+            yield last
+            last = one
+    if last is not None:
+        yield last
 
 
 def _delete(store: Store, gone: Sequence[bytes]) -> None:
@@ -185,8 +196,18 @@ def _delete(store: Store, gone: Sequence[bytes]) -> None:
         store.delete_many(gone[at : at + _BATCH])
 
 
-def _letter(namespace: str, key: bytes) -> str:
-    return chr(key[len(namespace) + 1])
+def _parse(namespace: str, key: bytes) -> tuple[str, tuple[int, ...]]:
+    """Return the letter and the numbers of a key; of another key no letter."""
+    return keys.parse(namespace, key) or ("", (0,))
+
+
+def _every_key(store: Store, namespace: str) -> Iterator[tuple[bytes, str, tuple[int, ...]]]:
+    """Iterate over the keys of all generations, each with its letter and numbers, by a scan."""
+    for prefix in (f"{namespace}/".encode(), keys.kind_prefix(namespace, "t")):
+        for key in store.keys(prefix):
+            letter, numbers = _parse(namespace, key)
+            if letter:
+                yield key, letter, numbers
 
 
 def _remove_by_scan(
@@ -199,13 +220,10 @@ def _remove_by_scan(
     index = _NeededIndex(needed)
     doomed: dict[str, list[bytes]] = {}
     found: set[int] = set()
-    for key in store.keys(f"{namespace}/".encode()):
-        numbers = keys.parse_numbers(namespace, key)
-        if numbers is not None and is_old(numbers[0]):
-            letter = _letter(namespace, key)
-            if not index.has(letter, numbers):
-                doomed.setdefault(letter, []).append(key)
-                found.add(numbers[0])
+    for key, letter, numbers in _every_key(store, namespace):
+        if is_old(numbers[0]) and not index.has(letter, numbers):
+            doomed.setdefault(letter, []).append(key)
+            found.add(numbers[0])
     every = [key for letter in keys.LETTERS for key in doomed.get(letter, ())]
     if not dry_run:
         _delete(store, every)
@@ -231,45 +249,48 @@ class _NeededIndex:
         return place >= 0 and numbers[-1] < runs[place][1]
 
 
-def _range(prefix: bytes, span: NeededValues) -> tuple[bytes, bytes]:
+def _range(namespace: str, span: NeededValues) -> tuple[bytes, bytes]:
     """Return the first key of some needed values, and the key after the last one."""
     last = (span.item + 1, 0) if span.stop is None else (span.item, span.stop)
-    ends = (span.item, span.first), last
-    first, stop = (prefix + b"%08x/%08x/%08x" % (span.writer, *end) for end in ends)
-    return first, stop
+    where = namespace, span.letter, span.generation, span.writer
+    return keys.make(*where, span.item, span.first), keys.make(*where, *last)
 
 
 def _gaps(
     store: Store, prefix: bytes, held: Sequence[tuple[bytes, bytes]]
-) -> Iterator[tuple[bytes, bytes | None]]:
-    """Iterate over the ranges between needed ranges that have any key."""
-    at: bytes | None = None
-    for first, stop in [*held, (None, None)]:
-        if at is None or first is None or at < first:
-            found = next(iter(store.keys(prefix, start=at, stop=first)), None)
-            if found is not None:
-                yield found, first
-        at = stop if at is None or stop is None else max(at, stop)
+) -> Iterator[tuple[bytes, bytes]]:
+    """Iterate over the ranges of a prefix between needed ranges that have any key."""
+    at, end = prefix, _end(prefix)
+    for first, stop in [*held, (end, end)]:
+        if at < first and next(iter(store.keys(prefix, start=at, stop=first)), None) is not None:
+            yield at, first
+        at = max(at, stop)
 
 
 def list_generations(store: Store, namespace: str) -> set[int]:
     """Return the generations that have any key, also those that are not committed."""
     if not store.facts.ordered:
-        found = (keys.parse_numbers(namespace, key) for key in store.keys(f"{namespace}/".encode()))
-        return {numbers[0] for numbers in found if numbers is not None}
-    return {number for letter in keys.LETTERS for number in _numbers(store, namespace, letter)}
+        return {numbers[0] for _, _, numbers in _every_key(store, namespace)}
+    letters = (*keys.SMALL_LETTERS, "t")  # the last one for all data
+    return {number for letter in letters for number in _numbers(store, namespace, letter)}
 
 
-def _numbers(store: Store, namespace: str, letter: str) -> Iterator[int]:
-    prefix = f"{namespace}/{letter}/".encode()
-    key = next(iter(store.keys(prefix)), None)
-    while key is not None:  # from the first key of one to the first of the next
-        numbers = keys.parse_numbers(namespace, key)
-        after = key + b"\0"  # of another namespace, whose name begins like our keys
-        if numbers is not None:
-            yield numbers[0]
-            after = prefix + b"%016x" % (numbers[0] + 1)
-        key = next(iter(store.keys(prefix, start=after)), None)
+def _numbers(
+    store: Store, namespace: str, letter: str, besides: Iterable[int] = ()
+) -> Iterator[int]:
+    """Iterate over the generations, besides some, that have keys of a letter; of data, of any."""
+    prefix = keys.kind_prefix(namespace, letter)
+    before = b""
+    for stop in [*(prefix + b"%016x" % number for number in sorted(besides)), None]:
+        key = next(iter(store.keys(prefix, start=before, stop=stop)), None)
+        while key is not None:  # from the first key of one to the first of the next
+            found = keys.parse(namespace, key)
+            start = key + b"\0"  # of another namespace, whose name begins like our keys
+            if found is not None:
+                yield found[1][0]
+                start = prefix + b"%016x" % (found[1][0] + 1)
+            key = next(iter(store.keys(prefix, start=start, stop=stop)), None)
+        before = b"" if stop is None else stop + b"0"  # 0 follows /
 
 
 def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
@@ -418,10 +439,10 @@ def gc_open_store(
         # A save in progress refers only to data that the current generation refers to.
         if number <= newest:
             return number not in own
-        shards = f"{namespace}/s/{number:016x}/".encode()  # of writers, which may be merged later
+        shards = keys.prefix(namespace, "s", number)  # of writers, which may be merged later
         return alone and next(iter(place.keys(shards)), None) is None
 
-    gone = remove_generations(place, namespace, is_old, needed, dry_run=dry_run)
+    gone = remove_generations(place, namespace, is_old, needed, kept=own, dry_run=dry_run)
     if not dry_run:
         left = list_parts(place, namespace, unfinished=True)
         drop_parts(place, [part for part in left if part.generation <= newest])
@@ -442,8 +463,7 @@ def _remove_segments(
         return keys.segment_generation(namespace, name)
 
     def is_needed(key: bytes) -> bool:
-        numbers = keys.parse_numbers(namespace, key)
-        return numbers is not None and needed.has(_letter(namespace, key), numbers)
+        return needed.has(*_parse(namespace, key))
 
     segments = [
         segment

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint.foreign.opening import open_file
 from windeck.checkpoint.safetensors import import_
@@ -75,7 +76,7 @@ def test_a_file_is_a_checkpoint_of_many_chunks(memory: Store, tmp_path: Path) ->
     store = open_file(file)
     (commit,) = checkpoint.log(store)
     assert (commit.generation, commit.time) == (1, os.stat(file).st_mtime)
-    assert len(list(store.keys(b"windeck/t/"))) == 4
+    assert len(data_keys(store, "t")) == 4
     report = checkpoint.verify(store, deep=True)
     assert (report.ok, report.unreferenced) == (True, 0)
     checkpoint.copy(store, memory)
@@ -83,10 +84,10 @@ def test_a_file_is_a_checkpoint_of_many_chunks(memory: Store, tmp_path: Path) ->
     checkpoint.load(memory, model=target)
     assert all(torch.equal(target[name], tensor) for name, tensor in model.items())
     assert checkpoint.save(memory, step=1, model=model) == 2
-    for key in (b"windeck/t/none", b"windeck/t/%016x/%08x/%08x/%08x" % (1, 0, 9, 0), b"x"):
+    for key in (b"~windeck~none", b"~windeck~%016x/t/%08x/%08x/%08x" % (1, 0, 9, 0), b"x"):
         assert store.get(key) is None
     for number in ((1, 0, 0, 3), (1, 1, 0, 0), (2, 0, 0, 0)):
-        assert store.get(b"windeck/t/%016x/%08x/%08x/%08x" % number) is None
+        assert store.get(b"~windeck~%016x/t/%08x/%08x/%08x" % number) is None
 
 
 def test_files_are_only_read(tmp_path: Path) -> None:

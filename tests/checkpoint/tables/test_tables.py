@@ -11,6 +11,7 @@ import torch
 
 from models.table_model import EXTREMES, ModelCore, ModelTable, bucket
 from support.store_servers import KINDS
+from support.stored_keys import data_keys, data_pairs
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
@@ -79,7 +80,7 @@ def test_tables_of_a_step_come_back(kind: str, fresh: Fresh) -> None:
             assert info.config == {"optimizer": "adagrad", "lr": 0.5}
             (link,) = info.links
             assert (link.generation, link.since, link.rows, link.dead) == (number, -1, len(user), 0)
-            data = [*store.scan(b"windeck/e/"), *store.scan(b"windeck/i/")]
+            data = [*data_pairs(store, "e"), *store.scan(b"windeck/i/")]
             assert sum(table.bytes for table in found.tables.values()) == sum(
                 len(value) for _, value in data
             )
@@ -108,7 +109,7 @@ def test_shapes_and_sizes(dim: int, slots: int, count: int, memory: Store) -> No
     core = filled(dim, slots, count)
     checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
     check(checkpoint.open(memory).table("t"), core)
-    sizes = [len(value) for _, value in memory.scan(b"windeck/e/")]
+    sizes = [len(value) for _, value in data_pairs(memory, "e")]
     row = 4 * dim * (1 + slots)
     assert all(size <= 512 << 10 for size in sizes) or row > 200_000
     # Blocks are as full as borders that suit readers of other shards let them be.
@@ -120,7 +121,7 @@ def test_a_bucket_of_many_blocks(memory: Store) -> None:
     ids = [key for key in range(1_500_000, 2_400_000) if bucket_is_nine(key)]
     core.fill(ids, rng)
     checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
-    assert len(list(memory.keys(b"windeck/e/"))) > 2
+    assert len(data_keys(memory, "e")) > 2
     saved = checkpoint.open(memory).table("t")
     check(saved, core)
     assert told(saved.scan(9, 10)) == core.told()
@@ -151,7 +152,7 @@ def test_shards_of_other_numbers(shards: int, memory: Store) -> None:
 def test_reads_touch_what_they_need(memory: Store) -> None:
     core = filled(64, 1, 20_000, counted=0)
     checkpoint.save(memory, step=0, embeddings={"t": ModelTable(core)})
-    blocks = dict(memory.scan(b"windeck/e/"))
+    blocks = dict(data_pairs(memory, "e"))
     asked: list[bytes] = []
 
     class Watched:

@@ -13,6 +13,7 @@ import pytest
 from checkpoint.tables.test_tables import check, filled
 from models.table_model import EXTREMES, ModelCore, ModelTable, bucket
 from support.store_servers import KINDS
+from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint.format.values import Kind, Label
 from windeck.checkpoint.stores import Store, open_store
@@ -52,14 +53,14 @@ def test_every_generation_is_what_the_model_was(kind: str, fresh: Fresh) -> None
             history[number] = copy.deepcopy(core)
             assert since(store) == [*range(core.clock - 1, core.clock - 1 - turn % 5, -1), -1]
             if turn == 4:
-                blocks = list(store.keys(b"windeck/e/"))
+                blocks = data_keys(store, "e")
                 assert checkpoint.gc(store, keep=2) == [1, 2, 3]  # but for what is needed of them
-                assert list(store.keys(b"windeck/e/")) == blocks
+                assert data_keys(store, "e") == blocks
                 history = {n: was for n, was in history.items() if n > number - 2}
             if turn == 6:
                 # The chain began anew with turn 5: what only the older ones needed goes.
                 assert checkpoint.gc(store, keep=2) == [1, 2, 3, 4, 5]
-                assert not [key for key in store.keys(b"windeck/e/") if key in blocks]
+                assert not [key for key in data_keys(store, "e") if key in blocks]
                 history = {n: was for n, was in history.items() if n > number - 2}
             for generation, was in history.items():
                 with checkpoint.open(store, generation=generation) as found:
@@ -279,7 +280,7 @@ def test_a_table_that_did_not_change(memory: Store) -> None:
         save(memory, core)
         check(checkpoint.open(memory).table("t"), core)
     assert since(memory) == [1, 1, -1]
-    assert len(list(memory.keys(b"windeck/e/%016x" % 3))) == 0
+    assert list(memory.keys(b"~windeck~%016x/" % 3)) == []
 
 
 def test_full_and_changed_shards_side_by_side(memory: Store) -> None:

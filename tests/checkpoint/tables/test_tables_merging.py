@@ -13,6 +13,7 @@ import torch
 
 import windeck as wd
 from support.gangs import gang
+from support.stored_keys import data_pairs
 from windeck import checkpoint
 from windeck.checkpoint.stores import CorruptStoreError, Store
 
@@ -120,7 +121,7 @@ def test_what_is_saved_after_a_merge_is_complete(memory: Store) -> None:
 
 
 def damaged(memory: Store) -> None:
-    [key, *_] = [key for key, _ in memory.scan(b"windeck/e/")][-1:]
+    [key, *_] = [key for key, _ in data_pairs(memory, "e")][-1:]
     value = bytearray(memory.get(key) or b"")
     value[-1] ^= 1
     memory.put_many([(key, bytes(value))])
@@ -304,7 +305,7 @@ def test_the_format_of_blocks_of_bfloat16(memory: Store) -> None:
     ids = torch.tensor([5, -7])
     table(ids)
     checkpoint.save(memory, step=1, embeddings={"t": table})
-    [(_, value)] = memory.scan(b"windeck/e/")
+    [(_, value)] = data_pairs(memory, "e")
     assert struct.unpack_from("<6I", value, 64) == (2, 2, 0, 3, 1, 1)
     keys = list(struct.unpack_from("<2q", value, 88))
     assert len(value) == 64 + 24 + 33 * 2 + 6 + 2 * 6 * 2

@@ -13,6 +13,7 @@ import pytest
 from models.table_model import ModelTable, told_by
 from support.programs import assert_little_memory
 from support.store_servers import KINDS
+from support.stored_keys import data_pairs
 from support.threads import at_once
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
@@ -216,7 +217,7 @@ def test_a_damaged_block_of_a_full_save_is_found(kind: str, fresh: Fresh) -> Non
     core = trained(1)
     with open_store(fresh(kind)) as store:
         checkpoint.save(store, step=0, embeddings={"t": ModelTable(core)})
-        found = dict(store.scan(b"windeck/e/"))
+        found = dict(data_pairs(store, "e"))
         first, second = sorted(found)[3:5]
 
         def refused(key: bytes, value: bytes, text: str = "is damaged: found") -> None:

@@ -151,8 +151,8 @@ class _FileValues(MutableMapping[bytes, bytes]):
     def __getitem__(self, key: bytes) -> bytes:
         if key in self._head:
             return self._head[key]
-        numbers = keys.parse_numbers("windeck", key)
-        if numbers is None or len(numbers) != 4 or not key.startswith(b"windeck/t/"):
+        letter, numbers = keys.parse("windeck", key) or ("", ())
+        if letter != "t" or len(numbers) != 4:
             raise KeyError(key)
         generation, writer, item, chunk = numbers
         if (generation, writer) != (1, 0) or item >= len(self._items):

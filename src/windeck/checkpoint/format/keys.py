@@ -7,11 +7,15 @@ A key has a namespace, a letter for the kind of value, and numbers of fixed widt
 ``ns/NEXT``                                    the number of the next generation
 ``ns/m/<generation>``                          the manifest of a generation
 ``ns/s/<generation>/<writer>``                 the manifest of one writer
-``ns/t/<generation>/<writer>/<object>/<n>``    chunk n of a tensor
-``ns/e/<generation>/<writer>/<object>/<n>``    block n of a table's rows
-``ns/i/<generation>/<writer>/<object>/<n>``    value n of the index of these blocks
-``ns/d/<generation>/<writer>/<n>``             value n of the digests of a writer's chunks
+``ns/i/<generation>/<writer>/<object>/<n>``    value n of the index of a table's blocks
+``~ns~<generation>/d/<writer>/<n>``            value n of the digests of a writer's chunks
+``~ns~<generation>/e/<writer>/<object>/<n>``   block n of a table's rows
+``~ns~<generation>/t/<writer>/<object>/<n>``   chunk n of a tensor
 =============================================  ===================================================
+
+Small keys, which every save writes, sort before the data of all namespaces, since a namespace has
+no ``~`` and no character after it. So an engine that merges small keys has no data between them.
+The data of a generation are one range of keys, without keys of another namespace.
 
 Numbers are hexadecimal, so keys sort as the numbers do. Keys have no braces: in a Redis Cluster the
 whole key is the hash tag, so the chunks of a checkpoint spread over all servers. Only `ns/HEAD` and
@@ -37,14 +41,15 @@ from windeck.checkpoint.stores import PartStore, Store
 if TYPE_CHECKING:
     from windeck.checkpoint.stores.objects import ObjectStore
 
-__all__ = ["LETTERS", "PartName", "block", "check_namespace", "chunk", "digests", "drop_parts"]
-__all__ += ["generation_prefixes", "has_parts", "has_segments", "head", "index", "is_nested"]
-__all__ += ["list_parts"]
-__all__ += ["manifest", "next_generation", "parse_numbers", "segment_generation", "segment_group"]
-__all__ += ["shard"]
+__all__ = ["LETTERS", "SMALL_LETTERS", "PartName", "block", "check_namespace", "chunk"]
+__all__ += ["data_prefix", "digests", "drop_parts", "has_parts", "has_segments", "head", "index"]
+__all__ += ["is_nested", "kind_prefix", "list_parts", "make", "manifest", "next_generation"]
+__all__ += ["parse", "prefix", "segment_generation", "segment_group", "shard"]
 
+#: The letters of the small keys of a generation, its manifest first.
+SMALL_LETTERS = "msi"
 #: The letters of the keys of a generation, its manifest first.
-LETTERS = "msdeit"
+LETTERS = SMALL_LETTERS + "det"
 _NAMESPACE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/")
 _LIKE_KEYS = re.compile(r"/[a-z]/[0-9a-f]{16}(/|$)")
 _PART_NAME = (
@@ -106,28 +111,6 @@ def shard(namespace: str, generation: int, writer: int) -> bytes:
     return f"{namespace}/s/{generation:016x}/{writer:08x}".encode()
 
 
-def chunk(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
-    """Return the key of chunk `number` of tensor `item` of a writer.
-
-    Examples
-    --------
-    >>> chunk("run", 10, 3, 258, 1)
-    b'run/t/000000000000000a/00000003/00000102/00000001'
-    """
-    return f"{namespace}/t/{generation:016x}/{writer:08x}/{item:08x}/{number:08x}".encode()
-
-
-def block(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
-    """Return the key of block `number` of table `item` of a writer.
-
-    Examples
-    --------
-    >>> block("run", 10, 3, 258, 1)
-    b'run/e/000000000000000a/00000003/00000102/00000001'
-    """
-    return f"{namespace}/e/{generation:016x}/{writer:08x}/{item:08x}/{number:08x}".encode()
-
-
 def index(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
     """Return the key of value `number` of the index of a table's blocks.
 
@@ -145,23 +128,100 @@ def digests(namespace: str, generation: int, writer: int, number: int) -> bytes:
     Examples
     --------
     >>> digests("run", 10, 3, 0)
-    b'run/d/000000000000000a/00000003/00000000'
+    b'~run~000000000000000a/d/00000003/00000000'
     """
-    return f"{namespace}/d/{generation:016x}/{writer:08x}/{number:08x}".encode()
+    return f"~{namespace}~{generation:016x}/d/{writer:08x}/{number:08x}".encode()
 
 
-def parse_numbers(namespace: str, key: bytes) -> tuple[int, ...] | None:
-    """Return the numbers in a key, its generation first, or None for another kind of key.
+def block(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
+    """Return the key of block `number` of table `item` of a writer.
 
     Examples
     --------
-    >>> parse_numbers("run", b"run/t/000000000000000a/00000003/00000102/00000001")
-    (10, 3, 258, 1)
+    >>> block("run", 10, 3, 258, 1)
+    b'~run~000000000000000a/e/00000003/00000102/00000001'
     """
-    found = re.fullmatch(
-        re.escape(f"{namespace}/").encode() + rb"[a-z]/([0-9a-f]{16}(?:/[0-9a-f]{8}){0,3})", key
-    )
-    return tuple(int(number, 16) for number in found[1].split(b"/")) if found else None
+    return f"~{namespace}~{generation:016x}/e/{writer:08x}/{item:08x}/{number:08x}".encode()
+
+
+def chunk(namespace: str, generation: int, writer: int, item: int, number: int) -> bytes:
+    """Return the key of chunk `number` of tensor `item` of a writer.
+
+    Examples
+    --------
+    >>> chunk("run", 10, 3, 258, 1)
+    b'~run~000000000000000a/t/00000003/00000102/00000001'
+    """
+    return f"~{namespace}~{generation:016x}/t/{writer:08x}/{item:08x}/{number:08x}".encode()
+
+
+def make(namespace: str, letter: str, generation: int, *numbers: int) -> bytes:
+    """Return the key of a letter and numbers; the inverse of `parse`.
+
+    Examples
+    --------
+    >>> make("run", "t", 10, 3, 258, 1)
+    b'~run~000000000000000a/t/00000003/00000102/00000001'
+    """
+    rest = "".join(f"/{number:08x}" for number in numbers)
+    if letter in SMALL_LETTERS:
+        return f"{namespace}/{letter}/{generation:016x}{rest}".encode()
+    return f"~{namespace}~{generation:016x}/{letter}{rest}".encode()
+
+
+def parse(namespace: str, key: bytes) -> tuple[str, tuple[int, ...]] | None:
+    """Return the letter and the numbers of a key, its generation first; None for another key.
+
+    Examples
+    --------
+    >>> parse("run", b"~run~000000000000000a/t/00000003/00000102/00000001")
+    ('t', (10, 3, 258, 1))
+    """
+    size = len(namespace) + 2
+    if key[:size] == b"~%s~" % namespace.encode():
+        found = re.fullmatch(rb"([0-9a-f]{16})/([a-z])((?:/[0-9a-f]{8}){0,3})", key[size:])
+        if found is None:
+            return None
+        letter, numbers = found[2], found[1] + found[3]
+    else:
+        found = re.fullmatch(rb"([a-z])/([0-9a-f]{16}(?:/[0-9a-f]{8}){0,3})", key[size - 1 :])
+        if found is None or key[: size - 1] != f"{namespace}/".encode():
+            return None
+        letter, numbers = found[1], found[2]
+    return letter.decode(), tuple(int(number, 16) for number in numbers.split(b"/"))
+
+
+def prefix(namespace: str, letter: str, generation: int) -> bytes:
+    """Return the prefix of all keys of a letter and a generation that have more numbers.
+
+    Examples
+    --------
+    >>> prefix("run", "s", 10), prefix("run", "d", 10)
+    (b'run/s/000000000000000a/', b'~run~000000000000000a/d/')
+    """
+    return make(namespace, letter, generation) + b"/"
+
+
+def data_prefix(namespace: str, generation: int) -> bytes:
+    """Return the prefix of all data of a generation.
+
+    Examples
+    --------
+    >>> data_prefix("run", 10)
+    b'~run~000000000000000a/'
+    """
+    return f"~{namespace}~{generation:016x}/".encode()
+
+
+def kind_prefix(namespace: str, letter: str) -> bytes:
+    """Return the prefix, up to the generation, of the keys of a letter. Data have the same one.
+
+    Examples
+    --------
+    >>> kind_prefix("run", "m"), kind_prefix("run", "t")
+    (b'run/m/', b'~run~')
+    """
+    return (f"{namespace}/{letter}/" if letter in SMALL_LETTERS else f"~{namespace}~").encode()
 
 
 def is_nested(namespace: str, key: bytes) -> bool:
@@ -169,20 +229,14 @@ def is_nested(namespace: str, key: bytes) -> bool:
 
     Examples
     --------
-    >>> is_nested("run", b"run/t/HEAD"), is_nested("run", b"run/t/m/000000000000000a")
+    >>> is_nested("run", b"run/s/HEAD"), is_nested("run", b"run/s/m/000000000000000a")
     (True, True)
     >>> is_nested("run", b"run/m/000000000000000a")
     False
     """
     numbers = rb"[a-z]/[0-9a-f]{16}(?:/[0-9a-f]{8}){0,3}"
     pattern = re.escape(f"{namespace}/").encode() + rb".+/(?:HEAD|NEXT|" + numbers + rb")"
-    return re.fullmatch(pattern, key) is not None and parse_numbers(namespace, key) is None
-
-
-def generation_prefixes(namespace: str, generation: int) -> tuple[bytes, ...]:
-    """Return the prefixes of all keys of a generation, its manifest first."""
-    data = (f"{namespace}/{letter}/{generation:016x}/".encode() for letter in LETTERS[1:])
-    return (manifest(namespace, generation), *data)
+    return re.fullmatch(pattern, key) is not None and parse(namespace, key) is None
 
 
 class PartName(NamedTuple):

@@ -418,8 +418,8 @@ def parse_next(namespace: str, value: bytes | None) -> int | None:
 def _check_no_values(values: Values, namespace: str) -> None:
     """Raise a CorruptStoreError if there is a manifest, or the number of the next generation."""
     list_keys = getattr(values, "keys", None) if hasattr(values, "scan") else None
-    names = list_keys(f"{namespace}/m/".encode()) if list_keys else ()
-    found = next((name for name in names if keys.parse_numbers(namespace, name) is not None), None)
+    names = list_keys(keys.kind_prefix(namespace, "m")) if list_keys else ()
+    found = next((name for name in names if keys.parse(namespace, name) is not None), None)
     following = keys.next_generation(namespace)
     if found is None and values.get(following) is not None:
         found = following

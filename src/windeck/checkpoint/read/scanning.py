@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, intersections, shape_of, shift_back, slices
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.values import Kind, Label, decode
@@ -49,8 +50,8 @@ class ValueRange(NamedTuple):
 
     def key(self, namespace: str, number: int) -> bytes:
         """Return the key of a value."""
-        ids = f"{self.writer:08x}/{self.item:08x}/{number:08x}"
-        return f"{namespace}/{self.letter}/{self.generation:016x}/{ids}".encode()
+        ids = self.writer, self.item, number
+        return keys.make(namespace, self.letter, self.generation, *ids)
 
     def label(self, number: int) -> Label:
         """Return the expected label of a value."""

@@ -130,9 +130,9 @@ def verify(
     >>> number = checkpoint.save(store, step=1, model={"w": torch.ones(3)})
     >>> verify(store, deep=True).ok
     True
-    >>> store.delete_range(b"windeck/t/")
+    >>> store.delete_range(b"~windeck~")
     >>> [damage.problem for damage in verify(store).damages]
-    ['windeck/t/0000000000000001/00000000/00000000/00000000 is missing, expected a chunk']
+    ['~windeck~0000000000000001/t/00000000/00000000/00000000 is missing, expected a chunk']
     """
     keys.check_namespace(namespace)
     check_generation(generation)
@@ -230,33 +230,33 @@ class _Verification:
         """Compare existing keys with those referred to, and return the missing values."""
         missing: set[tuple[ValueRange, int]] = set()
         kept = {commit.generation for commit in commits}
-        for letter in keys.LETTERS:
-            own = [pair for pair in self._ranges if pair[1].letter == letter]
+        for letter in (*keys.SMALL_LETTERS, "t"):  # the last one for all data
+            prefix = keys.kind_prefix(self._namespace, letter)
+            own = [
+                r for r in self._ranges if keys.kind_prefix(self._namespace, r[1].letter) == prefix
+            ]
             expected = expected_keys(self._namespace, own)
             try:
-                for key, found in _compare_keys(self._keys(letter), expected):
+                for key, found in _compare_keys(self._view.keys(prefix), expected):
                     if found is None:
-                        self._report_unreferenced(letter, key, kept)
+                        self._report_unreferenced(key, kept)
                         continue
                     self.report.values += 1
                     generation, values, number, exists = found
                     if not exists:
                         missing.add((values, number))
-                        what = "chunk" if letter == "t" else "block" if letter == "e" else "index"
+                        what = {"t": "chunk", "e": "block", "i": "index"}[values.letter]
                         problem = f"{key.decode()} is missing, expected a {what}"
                         self._report(problem, generation, key.decode(), values.name)
             except CorruptStoreError as error:  # the rest of these keys cannot be listed
-                self._report(error, commits[0].generation, f"{self._namespace}/{letter}/")
+                self._report(error, commits[0].generation, prefix.decode())
         return missing
 
-    def _keys(self, letter: str) -> Iterator[bytes]:
-        return self._view.keys(f"{self._namespace}/{letter}/".encode())
-
-    def _report_unreferenced(self, letter: str, key: bytes, kept: set[int]) -> None:
+    def _report_unreferenced(self, key: bytes, kept: set[int]) -> None:
         """Report a key that no manifest refers to."""
-        numbers = keys.parse_numbers(self._namespace, key)
+        letter, numbers = keys.parse(self._namespace, key) or ("", ())
         # The manifest of a generation, its digests and the manifests of its writers.
-        if letter in "msd" and numbers is not None and numbers[0] in kept:
+        if letter in ("m", "s", "d") and numbers[0] in kept:
             return
         # Other generations may refer to it, or it is of a namespace such as ``run/t``.
         if self._only is not None or keys.is_nested(self._namespace, key):
@@ -268,28 +268,26 @@ class _Verification:
     def _read_all(self, missing: set[tuple[ValueRange, int]]) -> None:
         generation_of: dict[bytes, int] = {}
 
-        def wanted(letter: str) -> Iterator[tuple[ValueRange, int]]:
-            own = [pair for pair in self._ranges if pair[1].letter == letter]
-            for key, generation, values, number in expected_keys(self._namespace, own):
+        def wanted() -> Iterator[tuple[ValueRange, int]]:
+            for key, generation, values, number in expected_keys(self._namespace, self._ranges):
                 if (values, number) not in missing:
                     generation_of[key] = generation
                     yield values, number
 
-        for letter in keys.LETTERS:
-            for value in read_values(self._view, self._namespace, wanted(letter)):
-                self.report.bytes += len(value.stored)
-                generation = generation_of.pop(value.key)
-                if value.error is not None:
-                    self._report(value.error, generation, value.key.decode(), value.range.name)
+        for value in read_values(self._view, self._namespace, wanted()):
+            self.report.bytes += len(value.stored)
+            generation = generation_of.pop(value.key)
+            if value.error is not None:
+                self._report(value.error, generation, value.key.decode(), value.range.name)
 
     def _check_writers(self, commit: Commit) -> None:
         """Check digests and manifests of writers, which the next incremental save reads."""
         for letter, kind in (("d", Kind.DIGESTS), ("s", Kind.SHARD)):
-            prefix = f"{self._namespace}/{letter}/{commit.generation:016x}/".encode()
+            prefix = keys.prefix(self._namespace, letter, commit.generation)
             try:
                 for key, value in self._view.scan(prefix):
                     self.report.bytes += len(value)
-                    numbers = keys.parse_numbers(self._namespace, key) or (0, 0)
+                    _, numbers = keys.parse(self._namespace, key) or ("", (0, 0))
                     label = Label(kind, commit.generation, commit.save, 0, *numbers[1:3])
                     try:
                         decode(key, value, label)

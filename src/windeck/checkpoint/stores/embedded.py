@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "PARTS",
     "SEAL_KEY",
-    "LoggedKeys",
     "Seal",
     "check_process",
     "keep_in_fork",
@@ -185,6 +184,14 @@ def free_bytes(path: str | Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def file_bytes(path: str) -> int:
+    """Return the bytes of a file, 0 if it does not exist."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def reserve_space(path: str) -> None:
     """Create the file `RESERVE` in the folder of a database, unless database or disk are small.
 
@@ -222,38 +229,6 @@ def refuse_reserved(keys: Sequence[bytes]) -> None:
         raise ValueError(f"the key {SEAL_KEY!r} is reserved in embedded databases")
 
 
-class LoggedKeys:
-    """The range of the keys that were written since the log was last moved into a table.
-
-    A compaction rewrites all tables in the range of the tables that it merges. With HEAD and a
-    manifest in one table, it would rewrite all blocks of embedding tables, which are between them.
-    """
-
-    def __init__(self) -> None:
-        self._range: tuple[bytes, bytes] | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no keys were written since."""
-        return self._range is None
-
-    def gap(self, first: bytes, last: bytes) -> tuple[bytes, bytes] | None:
-        """Return the range between these keys and those in the log, None if there is none."""
-        if self._range is None:
-            return None
-        low, high = self._range
-        return (last, low) if last < low else (high, first) if first > high else None
-
-    def add(self, first: bytes, last: bytes) -> None:
-        """Note that keys from `first` to `last` were written."""
-        low, high = self._range or (first, last)
-        self._range = min(low, first), max(high, last)
-
-    def clear(self) -> None:
-        """Note that the log was moved into a table."""
-        self._range = None
-
-
 class Seal:
     """The number of the last `sync`, in the database and in a file beside it."""
 
@@ -274,10 +249,6 @@ class Seal:
                 f"{self.number}, expected sync {self._expected} or later; "
                 f"to use what is left, delete the file {SEAL}"
             )
-
-    def has_changed(self) -> bool:
-        """Return True if the file has changed since it was read."""
-        return (self._read() if _exists(self._file) else 0) != self._expected
 
     @staticmethod
     def value(number: int) -> bytes:

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import plyvel
@@ -49,8 +48,6 @@ BATCH_BYTES = 2 << 20
 LOG_BYTES = 4 << 20
 #: Keys of one batch of a `delete_range`.
 BATCH_KEYS = 10_000
-#: Bytes of tables that must not be rewritten with small ones on both sides of them.
-LARGE_BYTES = 32 << 10
 
 #: The store that has a folder open, by device and inode.
 _claims: dict[tuple[int, int], weakref.ref[LevelDBStore]] = {}
@@ -65,7 +62,6 @@ class LevelDBStore:
         self._where = url
         self._path = embedded.prepare_folder(url, create=url.flag("create", True))
         self._lock, self._commits = reentrant_lock(), threading.RLock()
-        self._logged = embedded.LoggedKeys()
         self._seal = embedded.Seal(self._path, self.url)
         self._db: Any = None
         embedded.check_process("leveldb", self.url)
@@ -136,15 +132,7 @@ class LevelDBStore:
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
         embedded.refuse_reserved(gone)
-        if not gone:
-            return
-        first, last = min(gone), max(gone)
-        if self._open.approximate_size(first, last) < LARGE_BYTES:
-            self._flush()  # a table of its own, which is merged with the one that has the keys
-            self._write((), gone)
-            self._compact(first, last)
-        else:
-            self._write((), gone)
+        self._write((), gone)
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
@@ -183,20 +171,19 @@ class LevelDBStore:
 
     def bulk_load(self, items: Items) -> int:
         self._open  # noqa: B018 - raises before items are consumed
-        count, groups = 0, group_by_size(iter_ascending(items), BATCH_BYTES)
-        first, second = next(groups, []), next(groups, None)
+        count = 0
         try:
-            if second is not None:
-                # A table with these keys alone overlaps no other, so it is not rewritten, and it is
-                # deleted as a whole when the keys are removed.
-                self._flush()
-            for group in chain([first], [second] if second else [], groups):
+            for group in group_by_size(iter_ascending(items), BATCH_BYTES):
                 embedded.refuse_reserved([key for key, _ in group])
                 self._check_space(sum(len(value) for _, value in group))
+                if not count:
+                    # A table with these keys alone overlaps no other, so it is not rewritten, and
+                    # it is deleted as a whole when the keys are removed.
+                    self._flush()
                 self._write(group)
                 count += len(group)
         finally:
-            if second is not None:
+            if count:
                 # Otherwise LevelDB does it when it opens, for which there may be no space then.
                 self._flush()
         embedded.reserve_space(self._path)
@@ -207,7 +194,6 @@ class LevelDBStore:
         """Write the content of the log into a table; the next write raises an error of that."""
         with self._alone, suppress(plyvel.Error, RuntimeError):
             self._open.compact_range(start=b"\0", stop=b"\0")
-            self._logged.clear()
 
     def _check_space(self, size: int) -> None:
         left, needed = embedded.free_bytes(self._path), 2 * (LOG_BYTES + max(size, BATCH_BYTES))
@@ -261,16 +247,8 @@ class LevelDBStore:
         self.close()
 
     def _write(self, items: Collection[tuple[bytes, bytes]], gone: Sequence[bytes] = ()) -> None:
-        keys = [key for key, _ in items] or gone
         with self._alone:
-            db = self._open
-            if keys:
-                first, last = min(keys), max(keys)
-                gap = self._logged.gap(first, last)
-                if gap is not None and db.approximate_size(*gap) >= LARGE_BYTES:
-                    self._flush()  # much data is between these keys and those in the log
-                self._logged.add(first, last)
-            _write(db, items, gone, self.url)
+            _write(self._open, items, gone, self.url)
 
 
 def _release(place: tuple[int, int], claim: weakref.ref[LevelDBStore]) -> None:

@@ -1,7 +1,7 @@
 """RocksDB stores, through rocksdict: one process writes, any number of processes read.
 
 Bulk loads write table files (SST), which the database ingests as they are: nothing is written
-twice, and nothing passes through the log.
+twice, and nothing passes through the log. A range of keys is removed by a table file as well.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
@@ -53,9 +52,8 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: How many small tables, or overlapping tables of `LARGE_BYTES` together, a sync merges. Merging
-#: takes longer than to look into fewer.
-MERGED_SMALL, MERGED_LARGE, LARGE_BYTES = 8, 4, 256 << 10
+#: Seconds without a compaction after which keys were removed as far as possible.
+IDLE_SECONDS = 2.0
 #: A folder in memory on Linux, in which small files take less time.
 MEMORY = "/dev/shm"
 #: Seconds for which a reader tries to open a database between two syncs of its writer.
@@ -74,7 +72,6 @@ class RocksDBStore:
             url, create=url.flag("create", True) and writing, writing=writing
         )
         self._path, self._lock, self._commits = path, reentrant_lock(), threading.RLock()
-        self._logged = embedded.LoggedKeys()
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
         self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
@@ -82,9 +79,9 @@ class RocksDBStore:
         embedded.keep_in_fork(self, "_db")
         until = time.monotonic() + SETTLING_SECONDS
         while True:
-            logs = self._logs()
+            tables = self._list_of_tables()
             self._open_database()
-            if not (self._readonly and (self._seal.has_changed() or not logs <= self._logs())):
+            if not self._readonly or self._list_of_tables() == tables:
                 break
             self.close()
             if time.monotonic() > until:
@@ -94,16 +91,17 @@ class RocksDBStore:
                     f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
                 )
 
-    def _logs(self) -> set[str]:
-        return {name for name in os.listdir(self._path) if name.endswith(".log")}
+    def _list_of_tables(self) -> dict[str, int]:
+        """Return the sizes of the engine's manifests, which grow when it adds or removes tables."""
+        names = [name for name in os.listdir(self._path) if name.startswith("MANIFEST-")]
+        return {name: embedded.file_bytes(os.path.join(self._path, name)) for name in names}
 
     def _open_database(self) -> None:
         """Open the database and check by its seal that no data is lost.
 
         A reader opens the list of tables, then the logs, so it may miss what the writer adds to the
-        list in between, though it sees later writes. It opens the database anew if meanwhile a log
-        was removed, whose content is in a table then, or the seal has changed, as it does after
-        tables were ingested.
+        list in between, though it sees later writes. It opens the database anew if the list has
+        grown meanwhile. A log is removed only after its content is in a table of the list.
         """
         self._seal = embedded.Seal(self._path, self.url)
         self._db = self._open_engine()
@@ -201,16 +199,24 @@ class RocksDBStore:
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self.snapshot().scan(prefix, start=start, stop=stop)
+        view = self._snapshot_until(key_range(prefix, start, stop)[1])
+        return view.scan(prefix, start=start, stop=stop)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        return self.snapshot().keys(prefix, start=start, stop=stop)
+        view = self._snapshot_until(key_range(prefix, start, stop)[1])
+        return view.keys(prefix, start=start, stop=stop)
 
     def snapshot(self) -> RocksDBSnapshot:
+        return self._snapshot_until(None)
+
+    def _snapshot_until(self, end: bytes | None) -> RocksDBSnapshot:
+        """Return a snapshot of the keys before `end`, of which no table after it is read."""
         options = rocksdict.ReadOptions()
         options.set_verify_checksums(True)
+        if end is not None:
+            options.set_iterate_upper_bound(end)
         self._open  # noqa: B018 - a fork may not wait for the lock
         with self._snapshots_lock:
             snapshot = RocksDBSnapshot(self._open.iter(options), self.url)
@@ -223,7 +229,7 @@ class RocksDBStore:
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs.items():
             changes.put(key, value)
-        self._write(changes, pairs)
+        self._write(changes)
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
@@ -231,7 +237,7 @@ class RocksDBStore:
         changes = rocksdict.WriteBatch(raw_mode=True)
         for key in gone:
             changes.delete(key)
-        self._write(changes, gone)
+        self._write(changes)
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
@@ -240,32 +246,59 @@ class RocksDBStore:
         if is_empty_range((first, end)):
             return
         with self._alone:
-            changes = rocksdict.WriteBatch(raw_mode=True)
+            self._writable  # noqa: B018
             if end is None:
-                last = self.snapshot().last()
-                if last is None or last < first:
-                    return
-                changes.delete(last)
-                end = last
-            if not is_empty_range((first, end)):
-                changes.delete_range(first, end)
-            # A table of its own for the removed range: with other keys in it, the compaction would
-            # rewrite all tables between them.
-            self._flush()
-            if first <= SEAL_KEY:
-                changes.put(SEAL_KEY, self._seal.value(self._seal.number))
-            self._write(changes, (first, end))
-            self._compact(first, end)
+                with self.snapshot() as view:
+                    end = (view.last() or b"") + b"\0"
+            ranges = [(first or b"\0", end)]
+            if first <= SEAL_KEY < end:
+                ranges = [(first or b"\0", SEAL_KEY), (SEAL_KEY + b"\0", end)]
+            ranges = [pair for pair in ranges if not is_empty_range(pair)]
+            self._remove(ranges)
+            self._wait_for_compaction(ranges)
+            embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
-    def _compact(self, first: bytes, end: bytes | None) -> None:
-        """Free the space of removed keys: delete tables with no others, and rewrite the rest."""
-        db, name = self._writable, "rocksdb.background-errors"
-        before = db.property_int_value(name) or 0
-        db.compact_range(first, end)  # reports no error
+    def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        from windeck.checkpoint.stores.rocksdb_bulk import write_removals
+
+        name = f"bulk-{os.getpid()}-{os.urandom(8).hex()}"
+        try:
+            self._ingest_tables(write_removals(self._where, name, ranges))
+        except Exception as error:
+            fail(error, "removing keys", self.url)
+        finally:
+            self._drop_tables(f"{name}-")
+
+    def _wait_for_compaction(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        """Wait until the engine has freed the space of removed ranges, as far as it can."""
+        db, firsts = self._writable, {first for first, _ in ranges}
+
+        def number(name: str) -> int:
+            return db.property_int_value(f"rocksdb.{name}") or 0
+
+        failed, pause, idle = number("background-errors"), 0.0001, 0.0
+        while number("background-errors") == failed and idle < IDLE_SECONDS:
+            # A compaction removes the tables of removals from the list, then files from the disk.
+            is_done = not any(
+                one["start_key"] in firsts and one["num_deletions"] == one["num_entries"]
+                for one in db.live_files()
+            )
+            if number("num-running-compactions"):
+                idle = 0.0
+            elif is_done:
+                break
+            time.sleep(pause)
+            pause, idle = min(2 * pause, 0.01), idle + pause
+        # In tables that overlap there may be removed keys below a merged removal: merge all.
+        first, end = ranges[0][0], ranges[-1][1]
+        if number("background-errors") == failed and any(
+            one["num_deletions"] and one["start_key"] < end and one["end_key"] >= first
+            for one in db.live_files()
+        ):
+            db.compact_range(first, end)  # reports no error
         self._note_write()
-        if (db.property_int_value(name) or 0) > before:
+        if number("background-errors") > failed:
             raise embedded.compaction_error(self.url, self._path)
-        embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
@@ -317,58 +350,27 @@ class RocksDBStore:
         longer on the disk, so this one is synced.
         """
         with self._alone:
-            if before is not None and self._part_log(before, before):
-                return
+            db = self._writable
             try:
-                self._writable.flush_wal(True)
+                db.flush_wal(True)
             except Exception as error:
                 fail(error, "making it durable", self.url)
 
     def sync(self) -> None:
         with self._alone:
-            # A table of its own for the seal, which sorts before the keys of all namespaces.
-            if not self._logged.is_empty:
-                self._flush()
             changes = rocksdict.WriteBatch(raw_mode=True)
             number = self._seal.number + 1  # in a signal handler the same one, in both places
             changes.put(SEAL_KEY, self._seal.value(number))
-            self._write(changes, (SEAL_KEY,), "making it durable")
+            self._write(changes, "making it durable")
             # Flush to a table instead of syncing the log: then the manifest lists, in order, all
             # ingested tables and this one, so that a lost end of it is detected.
-            self._flush()
+            try:
+                self._writable.flush()
+            except Exception as error:
+                fail(error, "making it durable", self.url)
+            finally:
+                self._note_write()
             self._seal.write(number)
-            self._merge_tables()
-
-    def _merge_tables(self) -> None:
-        """Merge small new tables without others between them, and large ones that overlap.
-
-        The engine would merge all that are new, and with them all tables in their range.
-        """
-        new = [one for one in self._writable.live_files() if one["level"] == 0]
-        new.sort(key=itemgetter("start_key"))
-        small = [one for one in new if one["size"] < LARGE_BYTES]
-        groups = []
-        if len(small) >= MERGED_SMALL:
-            near = _group(
-                small, lambda low, high: low != SEAL_KEY and not self._has_tables(low, high)
-            )
-            groups += [group for group in near if len(group) >= MERGED_SMALL]
-        for group in _group(new, lambda low, high: False):
-            if len(group) >= MERGED_LARGE and sum(one["size"] for one in group) >= LARGE_BYTES:
-                groups.append(group)
-        options = rocksdict.CompactOptions()  # merge tables that do not overlap, too
-        options.set_bottommost_level_compaction(
-            rocksdict.BottommostLevelCompaction.force_optimized()
-        )
-        for group in groups:
-            last = max(one["end_key"] for one in group)
-            self._writable.compact_range(group[0]["start_key"], last, options)
-            self._note_write()
-
-    def _has_tables(self, low: bytes, high: bytes) -> bool:
-        """Return True if there are tables between two keys."""
-        tables = self._writable.live_files()
-        return any(low < one["start_key"] and one["end_key"] < high for one in tables)
 
     def close(self) -> None:
         if self._db is not None:
@@ -403,16 +405,9 @@ class RocksDBStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(
-        self, changes: rocksdict.WriteBatch, keys: Collection[bytes], doing: str = "writing"
-    ) -> None:
-        """Write changes of some keys."""
+    def _write(self, changes: rocksdict.WriteBatch, doing: str = "writing") -> None:
         with self._alone:
             db = self._writable
-            if keys:
-                first, last = min(keys), max(keys)
-                self._part_log(first, last)
-                self._logged.add(first, last)
             try:
                 db.write(changes)
             except Exception as error:
@@ -420,42 +415,24 @@ class RocksDBStore:
             finally:
                 self._note_write()
 
-    def _part_log(self, first: bytes, last: bytes) -> bool:
-        """Move the log into a table if there are tables between its keys and some to be written.
-
-        Return True if it was moved, so that it is durable.
-        """
-        gap = self._logged.gap(first, last)
-        if gap is None or not self._has_tables(*gap):
-            return False
-        self._flush()
-        return True
-
-    def _flush(self) -> None:
-        """Write the content of the log into a table, durably."""
-        db = self._writable
-        try:
-            db.flush()
-        except Exception as error:
-            fail(error, "making it durable", self.url)
-        finally:
-            self._note_write()
-        self._logged.clear()
-
     def _note_write(self) -> None:
         if self._live is not None:
             self._live.note_write()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
-        options = rocksdict.IngestExternalFileOptions()
-        options.set_move_files(True)  # a link where the file system has them
         with self._alone:
             try:
-                if paths:
-                    self._writable.ingest_external_file([str(path) for path in paths], options)
+                self._ingest_tables(paths)
             except Exception as error:
                 fail(error, "ingesting table files", self.url)
             self.sync()
+
+    def _ingest_tables(self, paths: Sequence[Path]) -> None:
+        options = rocksdict.IngestExternalFileOptions()
+        options.set_move_files(True)  # a link where the file system has them
+        if paths:
+            self._writable.ingest_external_file([str(path) for path in paths], options)
+            self._note_write()
 
     def _drop_tables(self, prefix: str) -> None:
         """Remove the table files of a bulk load, finished or not; ingested ones are links."""
@@ -463,20 +440,6 @@ class RocksDBStore:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
                 embedded.remove(os.path.join(folder, name))
-
-
-def _group(
-    tables: Iterable[dict[str, Any]], is_near: Callable[[bytes, bytes], bool]
-) -> list[list[dict[str, Any]]]:
-    """Group sorted tables that overlap, or have a gap between them that is near."""
-    groups: list[list[dict[str, Any]]] = []
-    last = b""
-    for one in tables:
-        if not groups or (one["start_key"] > last and not is_near(last, one["start_key"])):
-            groups.append([])
-        groups[-1].append(one)
-        last = max(last, one["end_key"])
-    return groups
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
@@ -610,13 +573,18 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     compression = url.choice("compression", COMPRESSIONS, "none")
     options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
     options.set_write_buffer_size(16 << 20)
-    options.set_disable_auto_compactions(True)  # see `_merge_tables`
+    # Small tables are merged in the background. Of the styles, only this one deletes tables without
+    # reading them, if all their keys were removed. It does not merge them with the largest tables
+    # below, which hold the data, to save space: these have no values that were replaced.
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    merging = rocksdict.UniversalCompactOptions()
+    merging.min_merge_width, merging.max_size_amplification_percent = 3, 1 << 30
+    options.set_universal_compaction_options(merging)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(1 << 20)
     # Few large tables, and few of them open at a time: the usual limit is 1,024 files. A reader
     # keeps all of them open, since the writer may remove them.
     options.set_target_file_size_base(256 << 20)
-    options.set_max_bytes_for_level_base(1 << 30)
     options.set_max_open_files(-1 if url.flag("readonly") else 256)
     if path is not None:
         count = sum(name.endswith(".sst") for name in os.listdir(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
@@ -25,7 +25,7 @@ from windeck.io.local_files import (
     write_pieces,
 )
 
-__all__ = ["is_empty_part", "write_part", "write_tables"]
+__all__ = ["is_empty_part", "write_part", "write_removals", "write_tables"]
 
 #: Content of a part without pairs, since RocksDB has no empty table files.
 EMPTY_PART = b"windeck: a part without pairs\n"
@@ -90,6 +90,24 @@ def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int
                 f"expected keys in ascending order, got {two.first!r} after {one.last!r}"
             )
     return sum(part.count for part in done), [path for part in done for path in part.files]
+
+
+def write_removals(url: StoreURL, name: str, ranges: Sequence[tuple[bytes, bytes]]) -> list[Path]:
+    """Write a table file for each range of keys, which removes these when it is ingested.
+
+    A compaction deletes tables with removed keys alone without reading them, if the removal is the
+    only entry of its table.
+    """
+    files = list[Path]()
+    for number, (first, stop) in enumerate(ranges):
+        files.append(embedded.part_path(url, f"{name}-{number}.sst"))
+        table = TableWriter(files[-1])
+        try:
+            table.remove_range(first, stop)
+            table.finish()
+        finally:
+            table.abandon()
+    return files
 
 
 @dataclass

@@ -3,14 +3,17 @@
 The tables are uncompressed block-based tables of format version 5, as RocksDB 6.6 and later write
 and read them; see "Rocksdb BlockBasedTable Format" in its wiki. A table is a sequence of blocks,
 each followed by five bytes: the compression (0: none) and the masked CRC32C of the block and that
-byte. The parts of a table are, in this order: the data blocks, by key; the index, with the last key
-and the offset and size of each data block; the properties; the metaindex, with their offset and
-size; and the footer, 53 bytes with the offsets and sizes of metaindex and index.
+byte. The parts of a table are, in this order: the data blocks, by key; the index, with the last
+key, the offset and size and the first key of each data block; the properties; the metaindex, with
+their offset and size; and the footer, 53 bytes with the offsets and sizes of metaindex and index.
 
 A block is a sequence of entries, each a key and a value; a key may share a prefix with the key
 before it. The restarts follow: the offsets of entries that share no prefix, as uint32, and their
 number. A stored key is the user's key and eight bytes: a sequence number and, in the lowest byte,
 the kind, 1 for a value.
+
+A table that removes a range of keys has no data blocks, and before the properties a block of one
+entry: the first key of the range, of kind 15, and the key after the range.
 
 `docs/design/removed.md` has the measurements for which this module is kept: rocksdict's writer
 computes checksums without the processor's instruction, and its `get` copies each value three times.
@@ -42,7 +45,12 @@ TRAILER_BYTES = 5
 FOOTER_BYTES = 53
 #: Last bytes of a stored key in a table to be ingested: sequence number 0, kind 1.
 VALUE = (1).to_bytes(8, "little")
+#: The same in a table that removes a range of keys.
+RANGE_DELETION = (15).to_bytes(8, "little")
 _FOOTER = struct.Struct("<B40sIQ")
+_INDEX_KIND = b"rocksdb.block.based.table.index.type"
+#: The kind of index that has the first key of each block.
+_FIRST_KEYS = 3
 _CRC32C, _VERSION, _MAGIC = 1, 5, 0x88E241B785F4CFF7
 
 #: Bytes of a block of small pairs, and bytes that are buffered before a write.
@@ -154,7 +162,7 @@ def entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[at - size : at]
 
 
-def index_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
+def index_entries(block: bytes, has_first_keys: bool) -> Iterator[tuple[bytes, int, int]]:
     """Decode an index: a key at or after the last key of each data block, its offset and its size.
 
     The keys are user keys, and the values are not delta-encoded, as by default in RocksDB.
@@ -168,6 +176,9 @@ def index_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
         key = block[at : at + more]
         offset, at = varint_at(block, at + more)
         size, at = varint_at(block, at)
+        if has_first_keys:
+            first, at = varint_at(block, at)
+            at += first
         if at > end:
             raise ValueError("an entry reaches past its block")
         yield key, offset, size
@@ -241,9 +252,10 @@ class TableWriter:
         self._block: list[bytes] = []  # small pairs of the next block
         self._restarts: list[int] = []
         self._in_block = self._held = 0  # pairs and bytes of the next block
-        self._last = b""
+        self._first = self._last = b""  # keys of the next block
         self._index, self._index_restarts = bytearray(), array("I")
         self._count = self._key_bytes = self._value_bytes = 0
+        self._removed: tuple[bytes, bytes] | None = None
 
     def add(self, key: bytes, value: bytes | Pieces) -> None:
         """Append a pair. The memory of the value may change after the call."""
@@ -255,16 +267,21 @@ class TableWriter:
         if size >= LARGE_BYTES:
             self._end_block()
             self._write_alone(head, value)
-            self._add_to_index(key, len(head) + size + len(_ALONE) - 1)
+            self._add_to_index(key, key, len(head) + size + len(_ALONE) - 1)
             return
         if self._in_block % RESTART_EVERY == 0:
             self._restarts.append(self._held)
         self._block += (head, bytes(value))
         self._in_block += 1
         self._held += len(head) + size
-        self._last = key
+        self._first, self._last = self._first or key, key
         if self._held >= BLOCK_BYTES:
             self._end_block()
+
+    def remove_range(self, first: bytes, stop: bytes) -> None:
+        """Make a table that removes the keys [first, stop) of older tables, in place of `add`."""
+        self._removed, self._count = (first + RANGE_DELETION, stop), 1
+        self._key_bytes, self._value_bytes = len(first) + len(RANGE_DELETION), len(stop)
 
     def finish(self) -> None:
         """Write index, properties and footer, make the file durable, close it."""
@@ -273,8 +290,12 @@ class TableWriter:
         starts = self._index_restarts if self._index_restarts else array("I", [0])
         tail = starts.tobytes() + len(starts).to_bytes(4, "little")
         index = self._append(add_trailer(bytes(self._index) + tail))
+        blocks = list[tuple[bytes, bytes]]()
+        if self._removed is not None:
+            removed = self._append(make_block([self._removed]))
+            blocks = [(b"rocksdb.range_del", handle(*removed))]
         properties = self._append(make_block(self._properties(data_bytes)))
-        meta = self._append(make_block([(b"rocksdb.properties", handle(*properties))]))
+        meta = self._append(make_block([(b"rocksdb.properties", handle(*properties)), *blocks]))
         self._out += footer(handle(*meta), handle(*index))
         self._write([])
         os.fsync(self._file)
@@ -302,15 +323,19 @@ class TableWriter:
             return
         block = add_trailer(b"".join(self._block) + encode_restarts(self._restarts))
         self._out += block
-        self._add_to_index(self._last, len(block) - TRAILER_BYTES)
-        self._block, self._restarts, self._in_block, self._held = [], [], 0, 0
+        self._add_to_index(self._first, self._last, len(block) - TRAILER_BYTES)
+        self._block, self._restarts, self._in_block, self._held, self._first = [], [], 0, 0, b""
         if len(self._out) >= GATHER_BYTES:
             self._write([])
 
-    def _add_to_index(self, key: bytes, size: int) -> None:
-        """Add the block appended last to the index."""
+    def _add_to_index(self, first: bytes, last: bytes, size: int) -> None:
+        """Add the block appended last to the index.
+
+        With its first key, the engine seeks a key that no table has before it without reading it.
+        """
         self._index_restarts.append(len(self._index))
-        self._index += b"\0" + varint(len(key)) + key + handle(self._size, size)
+        self._index += b"\0" + varint(len(last)) + last + handle(self._size, size)
+        self._index += varint(len(first) + len(VALUE)) + first + VALUE
         self._size += size + TRAILER_BYTES
 
     def _append(self, block: bytes) -> tuple[int, int]:
@@ -342,7 +367,7 @@ class TableWriter:
         zero = varint(0)
         index_bytes = self._size - data_bytes
         found = {
-            "block.based.table.index.type": bytes(4),
+            "block.based.table.index.type": _FIRST_KEYS.to_bytes(4, "little"),
             "block.based.table.prefix.filtering": b"0",
             "block.based.table.whole.key.filtering": b"1",
             # The name of the default family: a repair of the database drops tables without family.
@@ -356,7 +381,7 @@ class TableWriter:
             "creating.session.identity": _session(),
             "creation.time": zero,
             "data.size": varint(data_bytes),
-            "deleted.keys": zero,
+            "deleted.keys": varint(int(self._removed is not None)),
             "external_sst_file.global_seqno": bytes(8),
             "external_sst_file.version": (2).to_bytes(4, "little"),
             "filter.size": zero,
@@ -371,7 +396,7 @@ class TableWriter:
             "num.data.blocks": varint(len(self._index_restarts)),
             "num.entries": varint(self._count),
             "num.filter_entries": zero,
-            "num.range-deletions": zero,
+            "num.range-deletions": varint(int(self._removed is not None)),
             "oldest.key.time": zero,
             "original.file.number": varint(1),
             "prefix.extractor.name": b"nullptr",
@@ -521,11 +546,13 @@ class _TableFile:
         self._size = os.fstat(self._file).st_size
         metaindex, index = read_footer(self._bytes(self._size - FOOTER_BYTES, FOOTER_BYTES))
         meta = dict(entries(self._block(*metaindex)))
-        _check_properties(dict(self._entries(meta.get(b"rocksdb.properties", b""))))
+        properties = dict(self._entries(meta.get(b"rocksdb.properties", b"")))
+        _check_properties(properties)
+        has_first_keys = properties.get(_INDEX_KIND) == _FIRST_KEYS.to_bytes(4, "little")
         gone = meta.get(b"rocksdb.range_del")
         #: Ranges that are deleted.
         self.gone = [] if gone is None else [(a[:-8], b) for a, b in self._entries(gone)]
-        blocks = list(index_entries(self._block(*index)))
+        blocks = list(index_entries(self._block(*index), has_first_keys))
         self._last_keys = [key for key, _, _ in blocks]
         self._places = [(offset, size) for _, offset, size in blocks]
         # Offset and keys of the small block that was looked at last: keys are asked for in order.
@@ -613,8 +640,9 @@ def _begin(key: int, value: int) -> bytes:
 
 def _check_properties(found: Mapping[bytes, bytes]) -> None:
     """Raise ValueError unless the table has a supported format."""
+    if found.get(_INDEX_KIND) not in (bytes(4), _FIRST_KEYS.to_bytes(4, "little")):
+        raise ValueError(f"the table has another {_INDEX_KIND!r}")
     expected = {
-        b"rocksdb.block.based.table.index.type": bytes(4),
         b"rocksdb.comparator": b"leveldb.BytewiseComparator",
         b"rocksdb.compression": b"NoCompression",
         b"rocksdb.index.key.is.user.key": b"\1",

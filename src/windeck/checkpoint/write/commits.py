@@ -248,8 +248,11 @@ def _in_force(head: Head) -> tuple[int, int] | None:
 
 def remove_generation(store: Store, namespace: str, generation: int) -> None:
     """Remove all values of a generation, its manifest first."""
-    for prefix in keys.generation_prefixes(namespace, generation):
-        store.delete_range(prefix)
+    small = [keys.manifest(namespace, generation)]
+    for letter in keys.SMALL_LETTERS[1:]:
+        small += store.keys(keys.prefix(namespace, letter, generation))
+    store.delete_many(small)
+    store.delete_range(keys.data_prefix(namespace, generation))
 
 
 def check_uncommitted(namespace: str, generation: int, head: Head) -> None:

@@ -1,6 +1,6 @@
 """Incremental saves: digests of all chunks, compared with those of the last save.
 
-A value under ``ns/d/<generation>/<writer>/<n>`` holds 16 bytes for each chunk of a writer's
+A value under ``~ns~<generation>/d/<writer>/<n>`` holds 16 bytes for each chunk of a writer's
 tensors, in the order of its items and of their chunks, including the chunks that were not written
 again. Loading does not read them.
 """
