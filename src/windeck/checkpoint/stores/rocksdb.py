@@ -25,7 +25,6 @@ from windeck.checkpoint.stores.embedded import SEAL_KEY, translate_engine_error
 from windeck.checkpoint.stores.protocol import (
     Facts,
     Items,
-    Wanted,
     check_batch,
     check_compare_and_set,
     check_key,
@@ -37,8 +36,6 @@ from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from windeck.checkpoint.stores.rocksdb_sst import LiveTables
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
 
@@ -75,6 +72,9 @@ class RocksDBStore:
         )
         self._path, self._lock, self._commits = path, reentrant_lock(), threading.RLock()
         self._logged = embedded.LoggedKeys()
+        self._unchecked = rocksdict.ReadOptions()
+        self._unchecked.set_verify_checksums(False)
+        self._unchecked.fill_cache(False)
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
         self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
@@ -107,7 +107,6 @@ class RocksDBStore:
         """
         self._seal = embedded.Seal(self._path, self.url)
         self._db = self._open_engine()
-        self._live: LiveTables | None = None
         try:
             self._seal.check(self.get(SEAL_KEY))
             if not self._readonly:
@@ -154,20 +153,6 @@ class RocksDBStore:
         return self._lock
 
     @property
-    def _direct(self) -> LiveTables:
-        """The table files, opened at first use: small reads need neither them nor the import."""
-        if self._live is not None:  # reads do not wait for a compaction
-            return self._live
-        with self._alone:
-            if self._live is None:
-                from pathlib import Path
-
-                from windeck.checkpoint.stores.rocksdb_sst import LiveTables
-
-                self._live = LiveTables(self._open, Path(self._path))
-            return self._live
-
-    @property
     def _writable(self) -> rocksdict.Rdict:
         if self._readonly:
             raise PermissionError(errno.EPERM, f"{self.url} is open for reading only")
@@ -191,12 +176,21 @@ class RocksDBStore:
             fail(error, "reading", self.url)
         return list(found)
 
-    def get_many_into(
-        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
-    ) -> list[int | None]:
-        self._open  # noqa: B018
-        check_keys([key for key, _, _ in wanted])
-        return self._direct.get_many_into(wanted, cached=cached, threads=threads)
+    def get_unchecked(self, key: bytes) -> bytes | None:
+        """Return a value without verifying its block; see `windeck.checkpoint.stores.View`.
+
+        By the single `get` of rocksdict, which copies a value once; that of many copies it three
+        times, and verifies it whatever the options say. The block is not kept in the engine's
+        cache, from which later reads would take it without verification. The indices of tables are
+        verified, since the engine opens all tables with the database (see `options_for`).
+        """
+        check_key(key)
+        db = self._open
+        try:
+            found: bytes | None = db.get(key, read_opt=self._unchecked)
+        except Exception as error:
+            fail(error, "reading", self.url)
+        return found
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -262,7 +256,6 @@ class RocksDBStore:
         db, name = self._writable, "rocksdb.background-errors"
         before = db.property_int_value(name) or 0
         db.compact_range(first, end)  # reports no error
-        self._note_write()
         if (db.property_int_value(name) or 0) > before:
             raise embedded.compaction_error(self.url, self._path)
         embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
@@ -363,7 +356,6 @@ class RocksDBStore:
         for group in groups:
             last = max(one["end_key"] for one in group)
             self._writable.compact_range(group[0]["start_key"], last, options)
-            self._note_write()
 
     def _has_tables(self, low: bytes, high: bytes) -> bool:
         """Return True if there are tables between two keys."""
@@ -384,8 +376,6 @@ class RocksDBStore:
                 snapshot.close()
         if db is None:
             return
-        if self._live is not None:
-            self._live.close()
         until = time.monotonic() + SETTLING_SECONDS
         while True:
             try:
@@ -417,8 +407,6 @@ class RocksDBStore:
                 db.write(changes)
             except Exception as error:
                 fail(error, doing, self.url)
-            finally:
-                self._note_write()
 
     def _part_log(self, first: bytes, last: bytes) -> bool:
         """Move the log into a table if there are tables between its keys and some to be written.
@@ -438,13 +426,7 @@ class RocksDBStore:
             db.flush()
         except Exception as error:
             fail(error, "making it durable", self.url)
-        finally:
-            self._note_write()
         self._logged.clear()
-
-    def _note_write(self) -> None:
-        if self._live is not None:
-            self._live.note_write()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
@@ -613,11 +595,11 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     options.set_disable_auto_compactions(True)  # see `_merge_tables`
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(1 << 20)
-    # Few large tables, and few of them open at a time: the usual limit is 1,024 files. A reader
-    # keeps all of them open, since the writer may remove them.
     options.set_target_file_size_base(256 << 20)
     options.set_max_bytes_for_level_base(1 << 30)
-    options.set_max_open_files(-1 if url.flag("readonly") else 256)
+    # Open all tables with the database: a reader, because the writer may remove them; and because
+    # `get_unchecked` would open a table without verifying its index, which stays in memory.
+    options.set_max_open_files(-1)
     if path is not None:
         count = sum(name.endswith(".sst") for name in os.listdir(path))
         # Readers, and iterators over new tables, keep them open.
