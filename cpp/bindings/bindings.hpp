@@ -11,7 +11,6 @@ namespace windeck {
 void bind_crc32c(py::module_& m);
 void bind_cumulative(py::module_& m);
 void bind_dispatch(py::module_& m);
-void bind_file_values(py::module_& m);
 void bind_lcg(py::module_& m);
 void bind_orders(py::module_& m);
 void bind_packing(py::module_& m);

@@ -42,7 +42,6 @@ void finish_classes(const py::module_& m) {
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() = "The native core of windeck: orders, windows, gather, packing, tables, checksums.";
     windeck::bind_crc32c(m);
-    windeck::bind_file_values(m);
     windeck::bind_cumulative(m);
     windeck::bind_dispatch(m);
     windeck::bind_lcg(m);

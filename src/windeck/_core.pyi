@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'read_values', 'round_keys', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'round_keys', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1656,54 +1656,6 @@ def permute_keyed(sizes: typing.Any, keys: typing.Any, epochs: typing.Any, posit
 def pool_stats() -> dict:
     """
     Return the statistics of the memory pool of batches: slabs allocated and taken so far, and slabs and bytes in use (live) and free.
-    """
-def read_values(file: typing.SupportsIndex, values: collections.abc.Sequence, *, end: typing.Any, streamed: bool, threads: typing.Any = 1) -> list[int | None]:
-    """
-    Read values from a table file of RocksDB, with the CRC32C of their bodies.
-    
-    Parameters
-    ----------
-    file : int
-        A file descriptor. Its position is not used.
-    values : sequence of (int, buffer, buffer, buffer)
-        For each value the offset of its block in the file, the expected first bytes of the block, and
-        writable memory for the head and the body of the value, which begins 7 bytes after them.
-    end : buffer
-        The expected bytes after each value. The masked CRC32C of the block so far follows them.
-    streamed : bool
-        Write bodies past the processor's caches: for memory that is not read soon.
-    threads : int
-        The number of values that are read at a time.
-    
-    Returns
-    -------
-    list of int or None
-        The CRC32C of each body; None if the block cannot be read, is not as expected, or is damaged. The
-        memory is undefined then.
-    
-    Raises
-    ------
-    TypeError, ValueError, BufferError
-        A wrong type, a negative number, memory that is strided or read-only.
-    
-    Notes
-    -----
-    Releases the GIL.
-    
-    Examples
-    --------
-    >>> import tempfile
-    >>> from windeck._core import crc32c, read_values
-    >>> block = b"<" + bytes(7) + b"headbody" + b">"
-    >>> crc = crc32c(block)
-    >>> stored = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    >>> head, body = bytearray(4), bytearray(4)
-    >>> with tempfile.TemporaryFile() as file:
-    ...     _ = file.write(block + stored.to_bytes(4, "little")), file.flush()
-    ...     values = [(0, b"<", head, body)]
-    ...     sums = read_values(file.fileno(), values, end=b">", streamed=False)
-    >>> head, body, sums == [crc32c(b"body")]
-    (bytearray(b'head'), bytearray(b'body'), True)
     """
 def round_keys(order: Permutation) -> tuple[int, list[int]]:
     """

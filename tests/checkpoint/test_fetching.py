@@ -1,4 +1,4 @@
-"""Tests of chunks read straight into their targets: wrong ones are detected like others."""
+"""Tests of large chunks, read without the checksums of the store: wrong ones are detected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, encode
-from windeck.checkpoint.stores import CorruptStoreError, DirectView, open_store
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
 Pairs: TypeAlias = MutableMapping[bytes, bytes]
@@ -27,7 +27,7 @@ def saved() -> Pairs:
 
 
 def put(url: str, pairs: Pairs) -> None:
-    """Write all pairs to a new database as one table, the only case of direct reads."""
+    """Write all pairs to a new database as one table."""
     with open_store(url) as store:
         store.bulk_load(sorted(pairs.items()))
         store.sync()
@@ -84,15 +84,49 @@ CHANGES: dict[str, Callable[[Pairs], None]] = {
 }
 
 
-def test_what_is_right_is_read_straight(fresh: Fresh) -> None:
+class Counted:
+    """A store that notes the keys that are read without its checksums."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.keys = store, set[bytes]()
+
+    def get_unchecked(self, key: bytes) -> bytes | None:
+        self.keys.add(key)
+        found: bytes | None = self._store.get_unchecked(key)  # type: ignore[attr-defined]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_what_is_right_is_read_once(fresh: Fresh) -> None:
     url = fresh("rocksdb")
     put(url, saved())
+    found = {name: torch.full_like(value, -1.0) for name, value in MODEL.items()}
     with open_store(url) as store:
-        assert isinstance(store, DirectView)
-        head, body = bytearray(HEADER_BYTES), bytearray(80_000)
-        assert store.get_many_into([(A0, memoryview(head), memoryview(body))]) != [None]
-        assert body == MODEL["a"][:20_000].numpy().tobytes()
-    found = load(url)
+        counted: Any = Counted(store)
+        checkpoint.load(counted, model=found)
+    assert counted.keys == {A0, A1, B0, keys.chunk("windeck", 1, 0, 1, 1)}
+    assert all(torch.equal(found[name], value) for name, value in MODEL.items())
+
+
+@pytest.mark.parametrize("wrong", ["lost", "flipped", "another"])
+def test_what_only_the_quick_read_gets_wrong_is_read_again(fresh: Fresh, wrong: str) -> None:
+    """As if the file was damaged on its way to memory, or a damaged block names another key."""
+    url = fresh("rocksdb")
+    put(url, saved())
+
+    class Wrong(Counted):
+        def get_unchecked(self, key: bytes) -> bytes | None:
+            value = bytearray(super().get_unchecked(key) or b"")
+            value[70_000] ^= 1
+            return {"lost": None, "flipped": bytes(value), "another": self.get(B0)}[wrong]
+
+    found = {name: torch.full_like(value, -1.0) for name, value in MODEL.items()}
+    with open_store(url) as store:
+        damaged: Any = Wrong(store)
+        checkpoint.load(damaged, model=found)
+        assert A0 in damaged.keys
     assert all(torch.equal(found[name], value) for name, value in MODEL.items())
 
 
@@ -105,8 +139,7 @@ def test_what_is_wrong_is_found_out(fresh: Fresh, change: str) -> None:
         load(url)
 
 
-def test_tensors_of_several_sizes_without_a_place(fresh: Fresh) -> None:
-    """Columns, which share the memory they are read to first: it grows."""
+def test_columns_of_tensors_of_several_sizes(fresh: Fresh) -> None:
     url = fresh("rocksdb")
     model = {f"{n}": torch.rand(n, n) for n in (130, 300, 200)}
     checkpoint.save(url, step=1, model=model)

@@ -14,16 +14,15 @@
 namespace windeck {
 
 /// The memory of a Python object, released by the destructor. The constructor and the destructor
-/// need the GIL. A TypeError for an object without a buffer, a ValueError for a strided one, and a
-/// BufferError for one that is read-only if `writable`.
+/// need the GIL. A TypeError for an object without a buffer, a ValueError for a strided one.
 class Buffer {
   public:
-    explicit Buffer(py::handle object, bool writable = false) {
+    explicit Buffer(py::handle object) {
         if (PyObject_CheckBuffer(object.ptr()) == 0) {
             throw py::type_error("buffer is of type " + type_name(object) +
                                  ", expected bytes or another buffer");
         }
-        if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_FULL : PyBUF_FULL_RO) != 0)
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FULL_RO) != 0)
             throw py::error_already_set();
         if (PyBuffer_IsContiguous(&view_, 'C') == 0) {
             PyBuffer_Release(&view_);
@@ -35,10 +34,8 @@ class Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 
-    [[nodiscard]] std::span<const std::byte> bytes() const { return writable_bytes(); }
-    /// Only of a buffer that was asked for as writable.
-    [[nodiscard]] std::span<std::byte> writable_bytes() const {
-        return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+    [[nodiscard]] std::span<const std::byte> bytes() const {
+        return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
     }
 
   private:

@@ -1,6 +1,5 @@
 #include "windeck/checkpoint/crc32c.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -11,14 +10,12 @@
 namespace windeck {
 namespace {
 
-/// The fastest implementation that WINDECK_SIMD allows.
+/// The faster implementation, unless WINDECK_SIMD asks for the portable one.
 crc::SumFunction choose() {
     simd();  // throws for an invalid WINDECK_SIMD
     const char* const requested = std::getenv("WINDECK_SIMD");
-    const std::string_view level = requested == nullptr ? "" : requested;
-    const std::vector<crc::SumFunction> found = crc::implementations();
-    const std::size_t most = level == "baseline" ? 1 : level == "avx2" ? 2 : found.size();
-    return found[std::min(most, found.size()) - 1];
+    const bool portable = requested != nullptr && std::string_view(requested) == "baseline";
+    return portable ? crc::by_tables : crc::implementations().back();
 }
 
 /// The product of two polynomials modulo ours; bits reversed, so the highest is x^0.
@@ -49,12 +46,7 @@ std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::si
 std::vector<crc::SumFunction> crc::implementations() {
     std::vector<crc::SumFunction> found{by_tables};
 #ifdef WINDECK_X86
-    if (!__builtin_cpu_supports("sse4.2")) return found;
-    found.push_back(by_instruction);
-    // Exactly the features CMakeLists.txt compiles it with.
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("pclmul") &&
-        __builtin_cpu_supports("vpclmulqdq"))
-        found.push_back(by_folding);
+    if (__builtin_cpu_supports("sse4.2")) found.push_back(by_instruction);
 #endif
     return found;
 }

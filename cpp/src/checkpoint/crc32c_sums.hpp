@@ -63,13 +63,9 @@ std::uint32_t by_tables(std::uint32_t state, const std::byte* data, std::size_t 
 #ifdef WINDECK_X86
 /// By the instruction of SSE4.2, three streams at once, since each waits for the one before it.
 std::uint32_t by_instruction(std::uint32_t state, const std::byte* data, std::size_t size);
-
-/// By products of polynomials (VPCLMULQDQ), 256 bytes at a time: one stream, which the processor
-/// prefetches, so it sums memory that is in no cache three times as fast as three streams.
-std::uint32_t by_folding(std::uint32_t state, const std::byte* data, std::size_t size);
 #endif
 
-/// The implementations for this processor, regardless of WINDECK_SIMD; the fastest is last.
+/// The implementations for this processor, regardless of WINDECK_SIMD; the faster one is last.
 std::vector<SumFunction> implementations();
 
 }  // namespace windeck::crc

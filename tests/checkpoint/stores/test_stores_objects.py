@@ -437,28 +437,3 @@ def test_a_web_server_is_enough_to_read(tmp_path: Path, web: Website) -> None:
         assert isinstance(store, ObjectStore)
         with pytest.raises(NotImplementedError, match=r"cannot write .* takes no files"):
             store.commit(store.segments, {})
-
-
-def test_values_into_memory(tmp_path: Path) -> None:
-    pairs = keys_and_values(4)
-    with write(tmp_path, pairs, small={b"small": b"x"}) as store:
-        keys = [*pairs, b"absent", b"small"]
-        wanted = []
-        for key in keys:
-            size = len(pairs.get(key, b""))
-            first = min(size, 7)
-            wanted.append((key, memoryview(bytearray(first)), memoryview(bytearray(size - first))))
-        found = store.get_many_into(wanted)
-        assert found[-2:] == [None, None]
-        for (key, head, body), crc in zip(wanted[:-2], found[:-2], strict=True):
-            assert bytes(head) + bytes(body) == pairs[key]
-            assert crc == crc32c(body)
-        longer = [(key, head, memoryview(bytearray(1000))) for key, head, _ in wanted[:5]]
-        assert store.get_many_into(longer) == [None] * 5
-    (file,) = (tmp_path / "segments").iterdir()
-    content = bytearray(file.read_bytes())
-    content[0] ^= 1
-    file.write_bytes(content)
-    with open_store(f"file://{tmp_path}") as damaged:
-        assert isinstance(damaged, ObjectStore)
-        assert damaged.get_many_into(wanted[:-2]).count(None) == 1

@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_one_pair_and_blocks_of_any_kind(
     large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rocksdb_sst, "LARGE_BYTES", large)
-    monkeypatch.setattr(rocksdb_sst, "GATHER_BYTES", 1000)
+    monkeypatch.setattr(rocksdb_sst, "BUFFER_BYTES", 1000)
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load([(b"k", b"")])
         assert list(store.scan()) == [(b"k", b"")]
@@ -136,11 +136,10 @@ def test_properties_are_those_of_the_engine(tmp_path: Path) -> None:
     assert [*named] == sorted(named)
     # RocksDB's repair drops the engine's table, which belongs to no column family.
     assert named.pop(b"rocksdb.column.family.name") == b"default"
-    assert [*named] == [name for name, _ in theirs]
+    assert named.keys() < dict(theirs).keys()
     # Keys that begin alike are not shortened, so places and sizes differ; all else is the same.
-    differ = {name for name, value in theirs if named[name] != value}
-    free = b"creating.session.identity data.size index.size tail.start.offset"
-    free += b" num.data.blocks compression_options original.file.number column.family.id"
+    differ = {name for name, value in theirs if named.get(name, value) != value}
+    free = b"data.size index.size tail.start.offset num.data.blocks column.family.id"
     free += b" block.based.table.index.type"  # ours has the first key of each block
     assert differ <= {b"rocksdb." + name for name in free.split()}
     assert varint(named[b"rocksdb.num.entries"], 0)[0] == 500
@@ -235,35 +234,27 @@ def test_flipped_bytes_of_a_small_table(tmp_path: Path) -> None:
     assert outcomes["irrelevant"] < 20  # what pads the footer
 
 
-def test_short_and_interrupted_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw, model = random.Random(5), rows(400, 5)
-    real = os.writev
-
-    def short(file: int, parts: list[memoryview]) -> int:
-        data = b"".join(parts)
-        return real(file, [data[: draw.randrange(1, len(data) + 1)]])
-
-    monkeypatch.setattr(os, "writev", short)
-    with open_store(f"rocksdb://{tmp_path}/x") as store:
-        store.bulk_load(model.items())
-        assert dict(store.scan()) == model
-
-
 def test_an_error_of_the_file_system_is_named_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(file: int, parts: list[memoryview]) -> int:
-        raise OSError(28, os.strerror(28))
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    create = rocksdb_sst.create_file
+
+    def full(path: Path) -> int:
+        os.close(create(path))
+        return os.open("/dev/full", os.O_WRONLY)
 
     url = f"rocksdb://{tmp_path}/x"
     with open_store(url) as store:
         store.put_many([(b"a", b"1")])
         before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-        monkeypatch.setattr(os, "writev", full)
+        monkeypatch.setattr(rocksdb_sst, "create_file", full)
         message = rf"{url}: writing the table file bulk-\S+ failed: No space left on device"
-        with pytest.raises(OSError, match=message) as caught:
-            store.bulk_load([(b"b", b"2" * 100_000)])
-        assert caught.value.errno == 28
+        for size in (2, 100_000, 1_000_000):  # buffered until the end, and written at once
+            with pytest.raises(OSError, match=message) as caught:
+                store.bulk_load([(b"b", b"2" * size)])
+            assert caught.value.errno == 28
         with pytest.raises(OSError, match=r"the table file p failed: No space") as caught:
             write_part(url, "p", [(b"b", b"2")])
         monkeypatch.undo()
@@ -360,32 +351,71 @@ def test_what_asks_for_compression_is_written_by_the_engine(tmp_path: Path) -> N
         assert dict(store.scan()) == model
 
 
-def test_the_disk_begins_with_whole_pages_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranges, path = [], tmp_path / "x.sst"
-    begin = rocksdb_sst.begin_writing
+def counts_next_to(call: Callable[[], object]) -> int:
+    """Return how far another thread counts while a call runs."""
+    count, begun, ended = 0, threading.Event(), threading.Event()
 
-    def noted(file: int, offset: int, size: int) -> None:
-        assert offset + size <= path.stat().st_size
-        ranges.append((offset, offset + size))
-        begin(file, offset, size)
+    def work() -> None:
+        nonlocal count
+        begun.set()
+        while not ended.is_set():
+            count += 1
 
-    monkeypatch.setattr(rocksdb_sst, "BEGIN_BYTES", 100_000)
-    monkeypatch.setattr(rocksdb_sst, "begin_writing", noted)
-    file = rocksdb_sst.TableWriter(path)
-    for number in range(30):
-        file.add(b"%03d" % number, bytes(30_000))
-    file.finish()
-    assert len(ranges) == 7
-    assert [first for first, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
-    assert all(end % 4096 == 0 for _, end in ranges)
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    before = count
+    call()
+    counted = count - before
+    ended.set()
+    thread.join()
+    return counted
 
 
-def test_a_file_that_the_disk_cannot_begin_with_is_no_error() -> None:
-    first, second = os.pipe()
-    try:
-        rocksdb_sst.begin_writing(second, 0, 4096)
-    finally:
-        os.close(first)
-        os.close(second)
+def releases_the_lock(folder: Path) -> bool:
+    """Return True if another thread counts while rocksdict writes a large value and finishes.
+
+    The calls take some 100 ms each, the interval at which threads take turns is 5 ms, and a count
+    takes less than 1 us. A thread that runs between two steps of Python only counts at the begin
+    and the end of a call.
+    """
+    value = bytes(64 << 20)
+    least = counts_next_to(lambda: crc32c(memoryview(value)))  # without the lock, and quicker
+    writer = rocksdict.SstFileWriter(options_for(StoreURL.parse(f"rocksdb://{folder}/x")))
+    writer.open(str(folder / "probe.sst"))
+    counted = [
+        counts_next_to(lambda: writer.__setitem__(b"k", value)),
+        counts_next_to(writer.finish),
+    ]
+    return min(counted) > least / 2
+
+
+def survives_repair(folder: Path) -> bool:
+    """Return True if a repair keeps the keys of a table that rocksdict wrote."""
+    path = folder / "repaired"
+    options = options_for(StoreURL.parse(f"rocksdb://{path}"))
+    database = rocksdict.Rdict(str(path), options)
+    writer = rocksdict.SstFileWriter(options)
+    writer.open(str(folder / "table.sst"))
+    writer[b"k"] = b"value"
+    writer.finish()
+    database.ingest_external_file([str(folder / "table.sst")])
+    database.close()
+    ldb(path, "repair")
+    database = rocksdict.Rdict(str(path), options)
+    found = database.get(b"k")
+    database.close()
+    return found == b"value"
+
+
+def test_whether_the_writer_of_rocksdict_suffices(tmp_path: Path) -> None:
+    """`rocksdb_sst.py` exists for two faults of rocksdict's writer. Without them it can go."""
+    if not survives_repair(tmp_path):
+        pytest.skip("`ldb repair` loses the tables of rocksdict's writer")
+    if not releases_the_lock(tmp_path):
+        pytest.skip("rocksdict's writer holds the interpreter's lock")
+    pytest.fail(
+        "rocksdict's SstFileWriter releases the interpreter's lock and survives a repair: delete "
+        "rocksdb_sst.py, write all tables by the writer of rocksdb_bulk.py, and lift the warning "
+        "about compression= and repairs in docs/stores.md"
+    )

@@ -9,11 +9,9 @@
 // their sums alone, in O(log n).
 //
 // O(n); reads memory of any alignment; thread-safe; throws only for an invalid WINDECK_SIMD
-// (dispatch.hpp). Where the processor multiplies polynomials in wide registers (AVX-512 with
-// VPCLMULQDQ), 256 bytes are folded into the 256 after them; where it has the instruction for this
-// sum (SSE4.2), and with WINDECK_SIMD=avx2, three streams are summed at once, since one instruction
-// waits for the one before it; elsewhere, and with WINDECK_SIMD=baseline, tables are used, eight
-// bytes at a time. The result is the same.
+// (dispatch.hpp). Where the processor has the instruction for this sum (SSE4.2), three streams are
+// summed at once, since one instruction waits for the one before it; elsewhere, and with
+// WINDECK_SIMD=baseline, tables are used, eight bytes at a time. The result is the same.
 
 #pragma once
 

@@ -23,7 +23,7 @@ from windeck.checkpoint.format.boxes import (
 )
 
 __all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks"]
-__all__ += ["read_elements", "target_memory", "wait_for_device", "write_chunk"]
+__all__ += ["read_elements", "wait_for_device", "write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:
@@ -100,32 +100,6 @@ def _copy_elements(tensor: torch.Tensor, start: int, stop: int, target: torch.Te
         into.view(shape).copy_(tensor[slices(box)])
 
 
-def target_memory(
-    target: torch.Tensor, box: Box, *, dtype: torch.dtype, part: Box
-) -> tuple[memoryview, int] | None:
-    """Return the memory of a target, if contiguous elements of a part are contiguous in it.
-
-    Parameters
-    ----------
-    target, box, dtype, part
-        As for `write_chunk`.
-
-    Returns
-    -------
-    memory, offset
-        All bytes of the target, and the difference between the position of an element in the target
-        and its position in the part. None for any other target.
-    """
-    if target.dtype != dtype or part[1:] != box[1:]:
-        return None
-    flat = _plain_bytes(target)
-    if flat is None:
-        return None
-    # The rows before the part; they have the same length in part and target.
-    offset = (part[0][0] - box[0][0]) * math.prod(shape_of(box[1:])) if box else 0
-    return flat.data, offset
-
-
 def write_chunk(
     payload: memoryview,
     target: torch.Tensor,
@@ -146,9 +120,13 @@ def write_chunk(
     """
     target = target.detach()
     raw = np.frombuffer(payload, np.uint8)
-    flat = _plain_bytes(target) if part == box and dtype == target.dtype else None
+    flat = _plain_bytes(target) if part[1:] == box[1:] and dtype == target.dtype else None
     if flat is not None:
-        flat[start * dtype.itemsize :][: raw.size] = raw
+        # Rows of one length: what is contiguous in the part is contiguous in the target.
+        rows = part[0][0] - box[0][0] if box else 0
+        first = (rows * math.prod(shape_of(box[1:])) + start) * dtype.itemsize
+        low, high = max(first, 0), min(first + raw.size, flat.size)
+        flat[low:high] = raw[low - first : high - first]
         return
     if payload.readonly or raw.ctypes.data % dtype.itemsize:
         held = torch.empty(raw.size // dtype.itemsize, dtype=dtype)

@@ -15,18 +15,25 @@ and without codec. The only codec so far is 0, none.
 from __future__ import annotations
 
 import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from windeck._core import crc32c
-from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces
+from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces, View
+from windeck.checkpoint.stores.protocol import read_bytes
 
 __all__ = ["FORMAT", "HEADER_BYTES", "LARGEST_PAYLOAD", "Kind", "Label", "decode", "encode"]
-__all__ += ["encode_pieces", "header", "with_generation"]
+__all__ += ["Wanted", "encode_pieces", "header", "read_payloads", "with_generation"]
 
 FORMAT = 1
 HEADER_BYTES = 64
 LARGEST_PAYLOAD = LARGEST_VALUE - HEADER_BYTES
+#: Least bytes of a payload that `read_payloads` reads by `get_unchecked`.
+LARGE_BYTES = 64 << 10
+#: Bytes that a value counts in addition to its payload: a batch has at most a thousand of 1 MiB.
+KEY_BYTES = 1 << 10
 _MAGIC = b"wdkv"
 _LAYOUT = struct.Struct("<4sHBBQIIQQQQI")
 _SUM = struct.Struct("<I")
@@ -192,6 +199,56 @@ def decode(
     if actual != payload_sum:
         raise _damaged(name, f"a payload with CRC32C {actual:08x}", f"{payload_sum:08x}")
     return payload
+
+
+#: The key of a value, its expected label, and the expected bytes of its payload.
+Wanted: TypeAlias = tuple[bytes, Label, int]
+
+
+def read_payloads(view: View, wanted: Iterable[Wanted]) -> Iterator[memoryview]:
+    """Read values of a store and check them; yield their payloads in order.
+
+    The values are requested in batches of `Facts.read_bytes`. A payload may be dropped before the
+    next is requested, so a large batch need not be in memory twice.
+
+    Raises
+    ------
+    OSError, ValueError
+        As `decode` does, and as `get` of the store does for damage that it detects.
+
+    Notes
+    -----
+    The checksum of a large value is compared once, here, if the store has a method `get_unchecked`
+    (see `windeck.checkpoint.stores.View`). A value that is wrong or absent there is read again with
+    the store's own checks, whose errors name the file.
+    """
+    unchecked: Callable[[bytes], bytes | None] | None = getattr(view, "get_unchecked", None)
+    for batch in _batches(wanted, read_bytes(view)):
+        checked = [key for key, _, length in batch if unchecked is None or length < LARGE_BYTES]
+        found = deque(view.get_many(checked) if checked else ())
+        for key, label, length in batch:
+            if unchecked is None or length < LARGE_BYTES:
+                yield decode(key, found.popleft(), label, length=length)
+                continue
+            try:
+                payload = decode(key, unchecked(key), label, length=length)
+            except CorruptStoreError:
+                payload = decode(key, view.get(key), label, length=length)
+            yield payload
+
+
+def _batches(wanted: Iterable[Wanted], limit: int) -> Iterator[list[Wanted]]:
+    batch: list[Wanted] = []
+    held = 0
+    for value in wanted:
+        size = value[2] + KEY_BYTES
+        if batch and held + size > limit:
+            yield batch
+            batch, held = [], 0
+        batch.append(value)
+        held += size
+    if batch:
+        yield batch
 
 
 def _mismatch(name: str, found: Label, expected: Label) -> CorruptStoreError:

@@ -25,7 +25,7 @@ from itertools import accumulate, islice
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
-from windeck._core import crc32c, crc32c_joined
+from windeck._core import crc32c
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
 from windeck._util.threads import Pool, Task
@@ -33,7 +33,6 @@ from windeck.checkpoint.stores.protocol import (
     CorruptStoreError,
     Facts,
     Items,
-    Wanted,
     check_key,
     check_keys,
     group_by_size,
@@ -212,26 +211,6 @@ class ObjectStore:
                 values[i] = value
         return values
 
-    def get_many_into(
-        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
-    ) -> list[int | None]:
-        """See `windeck.checkpoint.stores.DirectView.get_many_into`; requests are parallel."""
-        self._check_open()
-        keys = enumerate(check_keys([key for key, _, _ in wanted]))
-        answers: list[int | None] = [None] * len(wanted)
-        for segment, some in self._by_segment([*keys]).items():
-            fitting = [
-                (place, wanted[i][1:], i)
-                for i, place in some
-                if place.size == len(wanted[i][1]) + len(wanted[i][2])
-            ]
-            self._fill(segment, [(place, buffers) for place, buffers, _ in fitting], careful=False)
-            for place, (head, body), i in fitting:
-                crc = crc32c(body)
-                if crc32c_joined(crc32c(head), crc, len(body)) == place.crc:
-                    answers[i] = crc
-        return answers
-
     def _by_segment(
         self, wanted: Sequence[tuple[int, bytes]]
     ) -> dict[SegmentFile, list[tuple[int, ValuePlace]]]:
@@ -337,7 +316,7 @@ class ObjectStore:
         with self._reported(segment):  # compares the size, which bounds those of the values
             self._readers.get(segment, lambda: self._open_segment(segment))
         found = [bytearray(place.size) for place in places]
-        jobs = [(place, (memoryview(out),)) for place, out in zip(places, found, strict=True)]
+        jobs = [*zip(places, map(memoryview, found), strict=True)]
         for careful in (False, True):  # wrong bytes may be a wrong answer, or damage
             self._fill(segment, jobs, careful=careful)
             wrong = [
@@ -346,7 +325,9 @@ class ObjectStore:
                 if (crc := crc32c(out)) != place.crc
             ]
             if not wrong:
-                return [bytes(out) for out in found]
+                jobs.clear()
+                found.reverse()  # from here on, memory is released as it is copied
+                return [bytes(found.pop()) for _ in places]
         (offset, size, expected), crc = wrong[0]
         raise CorruptStoreError(
             f"{self._segment_path(segment)} is damaged: found {size:,} bytes at {offset:,} with "
@@ -356,20 +337,20 @@ class ObjectStore:
     def _fill(
         self,
         segment: SegmentFile,
-        jobs: Sequence[tuple[ValuePlace, Sequence[memoryview]]],
+        jobs: Sequence[tuple[ValuePlace, memoryview]],
         *,
         careful: bool,
     ) -> None:
         """Read values of a segment into buffers, near ones by one request."""
         spans: list[tuple[int, list[memoryview]]] = []
         end = -1 - GAP_BYTES
-        for place, buffers in sorted(jobs, key=lambda job: job[0].offset):
+        for place, buffer in sorted(jobs, key=lambda job: job[0].offset):
             gap = place.offset - end
             if 0 <= gap <= GAP_BYTES:
                 spans[-1][1].append(memoryview(bytearray(gap)))
             else:
                 spans.append((place.offset, []))
-            spans[-1][1].extend(buffers)
+            spans[-1][1].append(buffer)
             end = place.offset + place.size
         with self._reported(segment):
             reader = self._readers.get(segment, lambda: self._open_segment(segment))

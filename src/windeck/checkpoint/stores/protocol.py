@@ -33,7 +33,6 @@ __all__ = [
     "LARGEST_KEY",
     "LARGEST_VALUE",
     "CorruptStoreError",
-    "DirectView",
     "Facts",
     "Items",
     "ParallelItems",
@@ -43,7 +42,6 @@ __all__ = [
     "Store",
     "Values",
     "View",
-    "Wanted",
     "check_batch",
     "check_compare_and_set",
     "check_key",
@@ -187,6 +185,10 @@ def _chained(
         yield from make()
 
 
+#: Default of `Facts.read_bytes`.
+READ_BYTES = 1 << 20
+
+
 class Facts(NamedTuple):
     """Properties of a backend beyond the protocol.
 
@@ -218,7 +220,7 @@ class Facts(NamedTuple):
     shared: bool
     shared_readers: bool
     ordered: bool
-    read_bytes: int = 1 << 20
+    read_bytes: int = READ_BYTES
 
 
 class Values(Protocol):
@@ -231,7 +233,12 @@ class Values(Protocol):
 
 @runtime_checkable
 class View(Protocol):
-    """Read access to keys and values."""
+    """Read access to keys and values.
+
+    Optional: ``get_unchecked(key)`` is `get` without the checksums of the store, where these take
+    longer than reading. It is used for large values with a checksum of their own, and may return a
+    damaged value, or None for a damaged key. Then `get` is used, which raises the error.
+    """
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None if it is absent."""
@@ -265,40 +272,6 @@ class View(Protocol):
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
         """Iterate over the keys that `scan` returns, without their values."""
-        ...
-
-
-#: A key, a buffer for the first bytes of its value (head) and one for the rest (body).
-Wanted: TypeAlias = tuple[bytes, memoryview, memoryview]
-
-
-@runtime_checkable
-class DirectView(View, Protocol):
-    """A view that can read values into memory of the caller.
-
-    Optional: where a view has no such method or returns None, use `get`.
-    """
-
-    def get_many_into(
-        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
-    ) -> list[int | None]:
-        """Read values into memory: the first bytes of each into its head, the rest into its body.
-
-        Parameters
-        ----------
-        cached
-            True if the caller reads the bodies soon. Otherwise the store may bypass the caches of
-            the processor.
-        threads
-            Number of values that may be read at a time.
-
-        Returns
-        -------
-        list of int or None
-            The CRC32C of each body, if the value is the one that `get` returns and its checksum in
-            the store is right. Otherwise None, for example for a value that is missing, damaged or
-            of another size; the contents of head and body are then undefined.
-        """
         ...
 
 
@@ -474,7 +447,7 @@ def read_bytes(view: View) -> int:
     1048576
     """
     facts: Facts | None = getattr(view, "facts", None)
-    return 1 << 20 if facts is None else facts.read_bytes
+    return READ_BYTES if facts is None else facts.read_bytes
 
 
 def order_writes(store: Store, *, before: bytes | None = None) -> None:

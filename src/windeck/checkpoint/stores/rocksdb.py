@@ -24,7 +24,6 @@ from windeck.checkpoint.stores.embedded import SEAL_KEY, translate_engine_error
 from windeck.checkpoint.stores.protocol import (
     Facts,
     Items,
-    Wanted,
     check_batch,
     check_compare_and_set,
     check_key,
@@ -36,8 +35,6 @@ from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from windeck.checkpoint.stores.rocksdb_sst import LiveTables
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
 
@@ -72,6 +69,9 @@ class RocksDBStore:
             url, create=url.flag("create", True) and writing, writing=writing
         )
         self._path, self._lock, self._commits = path, reentrant_lock(), threading.RLock()
+        self._unchecked = rocksdict.ReadOptions()
+        self._unchecked.set_verify_checksums(False)
+        self._unchecked.fill_cache(False)
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
         self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
@@ -105,7 +105,6 @@ class RocksDBStore:
         """
         self._seal = embedded.Seal(self._path, self.url)
         self._db = self._open_engine()
-        self._live: LiveTables | None = None
         try:
             self._seal.check(self.get(SEAL_KEY))
             if not self._readonly:
@@ -152,20 +151,6 @@ class RocksDBStore:
         return self._lock
 
     @property
-    def _direct(self) -> LiveTables:
-        """The table files, opened at first use: small reads need neither them nor the import."""
-        if self._live is not None:  # reads do not wait for a compaction
-            return self._live
-        with self._alone:
-            if self._live is None:
-                from pathlib import Path
-
-                from windeck.checkpoint.stores.rocksdb_sst import LiveTables
-
-                self._live = LiveTables(self._open, Path(self._path))
-            return self._live
-
-    @property
     def _writable(self) -> rocksdict.Rdict:
         if self._readonly:
             raise PermissionError(errno.EPERM, f"{self.url} is open for reading only")
@@ -189,12 +174,21 @@ class RocksDBStore:
             fail(error, "reading", self.url)
         return list(found)
 
-    def get_many_into(
-        self, wanted: Sequence[Wanted], *, cached: bool = True, threads: int = 1
-    ) -> list[int | None]:
-        self._open  # noqa: B018
-        check_keys([key for key, _, _ in wanted])
-        return self._direct.get_many_into(wanted, cached=cached, threads=threads)
+    def get_unchecked(self, key: bytes) -> bytes | None:
+        """Return a value without verifying its block; see `windeck.checkpoint.stores.View`.
+
+        By the single `get` of rocksdict, which copies a value once; that of many copies it three
+        times, and verifies it whatever the options say. The block is not kept in the engine's
+        cache, from which later reads would take it without verification. The indices of tables are
+        verified, since the engine opens all tables with the database (see `options_for`).
+        """
+        check_key(key)
+        db = self._open
+        try:
+            found: bytes | None = db.get(key, read_opt=self._unchecked)
+        except Exception as error:
+            fail(error, "reading", self.url)
+        return found
 
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
@@ -296,7 +290,6 @@ class RocksDBStore:
             for one in db.live_files()
         ):
             db.compact_range(first, end)  # reports no error
-        self._note_write()
         if number("background-errors") > failed:
             raise embedded.compaction_error(self.url, self._path)
 
@@ -368,8 +361,6 @@ class RocksDBStore:
                 self._writable.flush()
             except Exception as error:
                 fail(error, "making it durable", self.url)
-            finally:
-                self._note_write()
             self._seal.write(number)
 
     def close(self) -> None:
@@ -386,8 +377,6 @@ class RocksDBStore:
                 snapshot.close()
         if db is None:
             return
-        if self._live is not None:
-            self._live.close()
         until = time.monotonic() + SETTLING_SECONDS
         while True:
             try:
@@ -412,12 +401,7 @@ class RocksDBStore:
                 db.write(changes)
             except Exception as error:
                 fail(error, doing, self.url)
-            finally:
-                self._note_write()
 
-    def _note_write(self) -> None:
-        if self._live is not None:
-            self._live.note_write()
 
     def _ingest(self, paths: Sequence[Path]) -> None:
         with self._alone:
@@ -432,8 +416,7 @@ class RocksDBStore:
         options.set_move_files(True)  # a link where the file system has them
         if paths:
             self._writable.ingest_external_file([str(path) for path in paths], options)
-            self._note_write()
-
+    
     def _drop_tables(self, prefix: str) -> None:
         """Remove the table files of a bulk load, finished or not; ingested ones are links."""
         folder = os.path.join(self._path, embedded.PARTS)
@@ -582,10 +565,10 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     options.set_universal_compaction_options(merging)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(1 << 20)
-    # Few large tables, and few of them open at a time: the usual limit is 1,024 files. A reader
-    # keeps all of them open, since the writer may remove them.
     options.set_target_file_size_base(256 << 20)
-    options.set_max_open_files(-1 if url.flag("readonly") else 256)
+    # Open all tables with the database: a reader, because the writer may remove them; and because
+    # `get_unchecked` would open a table without verifying its index, which stays in memory.
+    options.set_max_open_files(-1)
     if path is not None:
         count = sum(name.endswith(".sst") for name in os.listdir(path))
         # Readers, and iterators over new tables, keep them open.

@@ -188,7 +188,7 @@ def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
         core.set_clock(clock)
         return
     slots = np.float32(getattr(core, "slot_value", 0.0))
-    for found in saved.entries(core.first_bucket, core.end_bucket, reuse=True):
+    for found in saved.entries(core.first_bucket, core.end_bucket):
         if options.merge is not None:
             found = found.take(np.flatnonzero(_wins(core, found, options.merge)))
             core.remove(found.keys)

@@ -23,16 +23,9 @@ from windeck.checkpoint.format.table_entries import (
     ranges_to_read,
     table_info,
 )
-from windeck.checkpoint.format.values import (
-    HEADER_BYTES,
-    LARGEST_PAYLOAD,
-    Kind,
-    Label,
-    decode,
-    header,
-)
-from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
-from windeck.checkpoint.stores.protocol import Wanted, read_bytes
+from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, read_payloads
+from windeck.checkpoint.stores import CorruptStoreError, View
+from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.checkpoint.tables.blocks import (
     INDEX_LINE_BYTES,
     INDEX_LINES,
@@ -54,7 +47,7 @@ from windeck.checkpoint.tables.entries import (
 __all__ = ["BlockReader", "SavedTable", "TableRows"]
 
 
-#: Bytes of blocks that are read into memory that is used again, and inserted by several threads.
+#: Bytes of blocks that are read and then inserted by several threads.
 INSERT_BYTES = 4 << 20
 
 
@@ -65,7 +58,6 @@ class BlockReader:
         self, view: View, namespace: str, link: TableLink, shard: TableShard, shape: TableShape
     ) -> None:
         self._view, self._namespace = view, namespace
-        self._direct = view if isinstance(view, DirectView) else None
         self._link, self._shard, self._shape = link, shard, shape
         self._index: BlockIndex | None = None
         self._sizes: list[int] = []  # of the payloads, with the index
@@ -84,25 +76,17 @@ class BlockReader:
             self._index = index
         return self._index
 
-    def read(self, numbers: Iterable[int], *, reuse: bool = False) -> Iterator[tuple[int, Entries]]:
-        """Yield blocks by number, reading some at a time.
+    def read(self, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
+        """Yield blocks by number, reading some at a time."""
+        wanted = [*numbers]
+        for number, payload in zip(wanted, self._payloads(wanted), strict=True):
+            yield number, self._block(number, payload)
 
-        Parameters
-        ----------
-        reuse
-            Each block is used before the next is requested: read past the store's caches, if it
-            can do so.
-        """
-        for group in self._groups(numbers, read_bytes(self._view)):
-            memory = self._new_memory(group) if reuse else None
-            for number, payload in zip(group, self._payloads(group, memory), strict=True):
-                yield number, self._block(number, payload)
-
-    def read_piece(self, piece: ShardRange, *, reuse: bool = False) -> Iterator[Entries]:
+    def read_piece(self, piece: ShardRange) -> Iterator[Entries]:
         """Yield the entries of a piece's buckets, in order, block by block."""
         before: tuple[int, int] | None = None
         numbers = self.index.touching(piece.first, piece.end)
-        for number, found in self.read(numbers, reuse=reuse):
+        for number, found in self.read(numbers):
             first = int(self.index.first[number]), int(found.keys[0])
             if before is not None and first <= before:
                 raise CorruptStoreError(
@@ -118,13 +102,12 @@ class BlockReader:
     def insert(self, core: Any, piece: ShardRange) -> None:
         """Insert the entries of a piece's buckets, which have to be new, into a native table."""
         numbers = self.index.touching(piece.first, piece.end)
-        groups = list(self._groups(numbers, max(INSERT_BYTES, read_bytes(self._view))))
-        memory = self._new_memory(max(groups, key=self._size_of, default=[]))
+        groups = self._groups(numbers, max(INSERT_BYTES, read_bytes(self._view)))
         before = len(core) + core.counted
         every = self.index.total(numbers.start, numbers.stop).entries
         after: int | None = None
         for group in groups:
-            payloads = list(self._payloads(group, memory))
+            payloads = list(self._payloads(group))
             # Few resizes, but no memory for entries that the index claims and the blocks lack.
             read = self.index.total(numbers.start, group[-1] + 1).entries
             core.reserve(before + min(every, 64 * read))
@@ -153,41 +136,13 @@ class BlockReader:
         if group:
             yield group
 
-    def _size_of(self, group: Iterable[int]) -> int:
-        """Return the bytes of memory for a group of blocks."""
-        return sum(map(_aligned, (self._sizes[number] for number in group)))
-
-    def _new_memory(self, group: Iterable[int]) -> memoryview | None:
-        """Return memory for a group of blocks, or None if the store cannot read into memory."""
-        if self._direct is None:
-            return None
-        return np.empty(self._size_of(group), np.uint8).data
-
-    def _payloads(self, group: Sequence[int], memory: memoryview | None) -> Iterator[memoryview]:
-        """Yield the payloads of blocks, read into memory if some is given."""
-        names = [self._key(number) for number in group]
-        if memory is None or self._direct is None:
-            values = self._view.get_many(names)
-            for i, number in enumerate(group):
-                value, values[i] = values[i], None  # let go of as soon as it is used
-                yield self._decode(number, value)
-            return
-        wanted, at = list[Wanted](), 0
-        for number, name in zip(group, names, strict=True):
-            body = memory[at : at + self._sizes[number]]
-            wanted.append((name, memoryview(bytearray(HEADER_BYTES)), body))
-            at += _aligned(len(body))
-        sums = self._direct.get_many_into(wanted, threads=THREADS)
-        for number, (key, head, body), crc in zip(group, wanted, sums, strict=True):
-            label = self._label(Kind.BLOCK, number)
-            if crc is None or head != header(label, len(body), crc):
-                yield self._decode(number, self._view.get(key))
-            else:
-                yield body
-
-    def _decode(self, number: int, value: bytes | None) -> memoryview:
-        label = self._label(Kind.BLOCK, number)
-        return decode(self._key(number), value, label, length=self._sizes[number])
+    def _payloads(self, numbers: Sequence[int]) -> Iterator[memoryview]:
+        """Yield the payloads of blocks."""
+        wanted = (
+            (self._key(number), self._label(Kind.BLOCK, number), self._sizes[number])
+            for number in numbers
+        )
+        return read_payloads(self._view, wanted)
 
     def _block(self, number: int, payload: memoryview) -> Entries:
         name, size = self._key(number).decode(), self.index.size(number)
@@ -228,11 +183,6 @@ class BlockReader:
     def _index_key(self, number: int) -> bytes:
         shard = self._shard
         return keys.index(self._namespace, self._link.generation, shard.writer, shard.item, number)
-
-
-def _aligned(size: int) -> int:
-    """Return a size rounded up to cache lines."""
-    return size + -size % 64
 
 
 @dataclass(frozen=True)
@@ -343,17 +293,15 @@ class SavedTable:
         shape = replace(self._entry.shape, dtype="float32")
         return (_to_rows(found, shape) for found in self.entries(first_bucket, end_bucket))
 
-    def entries(
-        self, first_bucket: int = 0, end_bucket: int = BUCKETS, *, reuse: bool = False
-    ) -> Iterator[Entries]:
-        """Yield entries as `scan` does; with `reuse`, each is valid until the next is requested."""
+    def entries(self, first_bucket: int = 0, end_bucket: int = BUCKETS) -> Iterator[Entries]:
+        """Yield entries as `scan` does."""
         if not 0 <= first_bucket <= end_bucket <= BUCKETS:
             raise ValueError(
                 f"the buckets are {first_bucket} to {end_bucket}, expected a range within 0 to "
                 f"{BUCKETS}"
             )
         chain = [own for own in ranges_to_read(self._entry.links, first_bucket, end_bucket) if own]
-        return merge_streams([self._read_link(own, reuse) for own in chain]) if chain else iter(())
+        return merge_streams([self._read_link(own) for own in chain]) if chain else iter(())
 
     def insert_blocks(self, core: Any) -> bool:
         """Insert the entries of a table's buckets, which have to be new, into its native core.
@@ -367,9 +315,9 @@ class SavedTable:
             self._reader(piece).insert(core, piece)
         return True
 
-    def _read_link(self, link_pieces: Sequence[ShardRange], reuse: bool) -> Iterator[Entries]:
+    def _read_link(self, link_pieces: Sequence[ShardRange]) -> Iterator[Entries]:
         for piece in link_pieces:
-            yield from self._reader(piece).read_piece(piece, reuse=reuse)
+            yield from self._reader(piece).read_piece(piece)
 
     def _reader(self, piece: ShardRange) -> BlockReader:
         key = piece.link, piece.shard
