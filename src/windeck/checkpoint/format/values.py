@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from windeck._core import crc32c
+from windeck._util.validation import check_format
 from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces
 
 __all__ = ["FORMAT", "HEADER_BYTES", "LARGEST_PAYLOAD", "Kind", "Label", "decode", "encode"]
@@ -174,10 +175,7 @@ def decode(
     if actual != header_sum:
         raise _damaged(name, f"a header with CRC32C {actual:08x}", f"{header_sum:08x} as it says")
     _, version, kind, codec, item, part, index, generation, save, stored, plain, payload_sum = head
-    if version != FORMAT:
-        raise ValueError(
-            f"{name} has format {version}, expected {FORMAT}: a later windeck wrote it"
-        )
+    check_format(name, version, FORMAT)
     found = {"kind": kind, "generation": generation, "save": save}
     found |= {"object": item, "part": part, "index": index}
     _check_label(name, found, expected)
