@@ -1,4 +1,4 @@
-"""Validation of numeric arguments."""
+"""Validation of numeric arguments, and of format numbers."""
 
 from __future__ import annotations
 
