@@ -299,7 +299,8 @@ def test_what_is_stored(memory: Store) -> None:
 def test_tags_that_cannot_be(found: Any, words: str, memory: Store) -> None:
     save(memory, 1)
     kept = [{**commit._asdict(), "tags": ["x"]} for commit in checkpoint.log(memory)]
-    for tags_found in ({}, found):
+    nothing: dict[str, int] = {}
+    for tags_found in (nothing, found):
         payload = manifests.encode_json({"kept": kept, "removed": 0, "tags": tags_found})
         head = values.encode(values.Label(values.Kind.HEAD), payload)
         memory.put_many([(keys.head("windeck"), head)])
