@@ -1,11 +1,14 @@
-"""Validation of numeric arguments: bytes."""
+"""Validation of numeric arguments: bytes; and of format numbers."""
+
+import re
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windeck._util.validation import LIMIT, check_bytes
+from windeck._util.validation import LIMIT, check_bytes, check_format
 
 UNITS = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -54,3 +57,12 @@ def test_whole_floats_are_integers(number: int) -> None:
 def test_other_values_are_refused(value: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{message}"):
         check_bytes("size", value)
+
+
+@pytest.mark.parametrize("found", [0, 2, None, "1", 1.0, True, [1], 2**70])
+def test_other_formats_are_refused(found: Any) -> None:
+    later = ": a later windeck wrote it" if found in (2, 2**70) else ""
+    message = re.escape(f"x.json has format {found!r}, expected 1{later}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        check_format("x.json", found, 1)
+    check_format("x.json", 1, 1)

@@ -295,7 +295,22 @@ def test_heads_that_cannot_be(changes: dict[str, Any], words: str) -> None:
     with open_store("memory://") as store:
         save(store)
         (commit,) = manifests.read_head(store, "windeck").commits
-        payload = manifests.encode_json({"kept": [{**commit._asdict(), **changes}]})
+        kept = [{**commit._asdict(), **changes}]
+        payload = manifests.encode_json({"kept": kept, "removed": 0, "tags": {}})
         store.put_many([(keys.head("windeck"), values.encode(Label(Kind.HEAD), payload))])
         with pytest.raises(CorruptStoreError, match=f"HEAD cannot be read as a HEAD: {words}"):
+            load(store)
+
+
+@pytest.mark.parametrize("field", ["kept", "removed", "tags", "bases"])
+def test_every_field_of_head_is_needed(field: str) -> None:
+    with open_store("memory://") as store:
+        save(store)
+        (commit,) = manifests.read_head(store, "windeck").commits
+        entry = {name: value for name, value in commit._asdict().items() if name != field}
+        content = {"kept": [entry], "removed": 0, "tags": {}}
+        content = {name: value for name, value in content.items() if name != field}
+        head = values.encode(Label(Kind.HEAD), manifests.encode_json(content))
+        store.put_many([(keys.head("windeck"), head)])
+        with pytest.raises(CorruptStoreError, match=f"HEAD cannot be read as a HEAD: '{field}'"):
             load(store)

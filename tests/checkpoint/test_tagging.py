@@ -264,7 +264,7 @@ def test_a_write_that_fails_leaves_the_former_tags(tag: str | None, left: int) -
 
 
 def test_what_is_stored(memory: Store) -> None:
-    """Tags are a field beside the commits; without tags HEAD is that of former versions."""
+    """Tags are a field beside the commits."""
     fields = "generation", "save", "step", "time", "manifest_bytes", "manifest_crc", "bases"
 
     def content() -> dict[str, Any]:
@@ -274,7 +274,8 @@ def test_what_is_stored(memory: Store) -> None:
 
     save(memory, 1)
     plain = memory.get(b"windeck/HEAD")
-    assert {*content()} == {"kept"}
+    assert {*content()} == {"kept", "removed", "tags"}
+    assert content()["tags"] == {}
     checkpoint.tag(memory, "best")
     checkpoint.tag(memory, "a/b")
     found = content()
@@ -298,12 +299,12 @@ def test_what_is_stored(memory: Store) -> None:
 def test_tags_that_cannot_be(found: Any, words: str, memory: Store) -> None:
     save(memory, 1)
     kept = [{**commit._asdict(), "tags": ["x"]} for commit in checkpoint.log(memory)]
-    for tags_found in (None, found):
-        content = {"kept": kept} | ({} if tags_found is None else {"tags": tags_found})
-        payload = manifests.encode_json(content)
+    nothing: dict[str, int] = {}
+    for tags_found in (nothing, found):
+        payload = manifests.encode_json({"kept": kept, "removed": 0, "tags": tags_found})
         head = values.encode(values.Label(values.Kind.HEAD), payload)
         memory.put_many([(keys.head("windeck"), head)])
-        if tags_found is None:
+        if not tags_found:
             assert tags(memory) == {}  # an entry has none
     with pytest.raises(CorruptStoreError, match=f"HEAD cannot be read as a HEAD: .*{words}"):
         checkpoint.log(memory)

@@ -33,8 +33,8 @@ class TestFingerprint:
         documents = Documents(write_corpus(tmp_path, SHARDS), min_length=1, strip_tokens=[9, 3])
         found = documents.fingerprint
         assert list(found) == [
-            *("column", "min_length", "strip", "tokenizer", "datasets"),
-            *("files", "contents", "documents", "tokens"),
+            *("column", "min_length", "strip", "tokenizer", "part", "end_token", "dtype"),
+            *("datasets", "files", "contents", "documents", "tokens"),
         ]
         assert found.pop("contents")
         assert found == {
@@ -42,6 +42,9 @@ class TestFingerprint:
             "min_length": 1,
             "strip": "3,9",
             "tokenizer": "",
+            "part": "",
+            "end_token": "none",
+            "dtype": "none",
             "datasets": "c4, wiki",
             "files": 4,
             "documents": 8,

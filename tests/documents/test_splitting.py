@@ -183,7 +183,7 @@ def _names(documents: Documents) -> set[Any]:
 def test_states_belong_to_their_part(tmp_path: Path) -> None:
     documents = Documents(corpus(tmp_path))
     split = documents.split(0.2, seed=1)
-    assert "part" not in documents.fingerprint
+    assert documents.fingerprint["part"] == ""
     assert split.train.fingerprint["part"] == "1:3333333333333400-ffffffffffffffff"
     for other in (split.validation, documents, documents.split(0.2, seed=2).train):
         with pytest.raises(ValueError, match="does not belong to this data"):

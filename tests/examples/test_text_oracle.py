@@ -76,7 +76,7 @@ def test_the_running_epoch_finishes_over_the_old_corpus() -> None:
     [
         {"a": 0.7, "b": 0.3},
         {"a": 3, "b": 2, "c": 1},
-        {"a": 1, "b": 0, "c": 1e-7},
+        {"a": 1, "b": 0, "c": 1e-3},
         {"a": 0.31, "b": 0.22, "c": 0.17, "d": 0.3},
         {str(number): number * number for number in range(1, 9)},
     ],

@@ -1,4 +1,4 @@
-"""Checkpoints that an earlier version wrote are read, and are written in the same way."""
+"""Checkpoints of format 1 are read, and saves write the same keys and bytes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def need(kind: str) -> None:
 
 @pytest.fixture(params=["memory", *LIBRARIES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An old store; a copy, because opening one writes to it."""
+    """A stored store; a copy, because opening one writes to it."""
     kind = request.param
     if kind == "memory":
         yield read_memory()
@@ -69,7 +69,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize(("generation", "step"), [(1, 10), (2, 20)])
-def test_an_old_checkpoint_is_loaded(store: Store, generation: int, step: int) -> None:
+def test_a_stored_checkpoint_is_loaded(store: Store, generation: int, step: int) -> None:
     state: dict[str, Any] = emptied({"model": model(step), "optimizer": optimizer(step)})
     every, batches = tables(), loader()
     found = checkpoint.load(store, embeddings=every, loader=batches, generation=generation, **state)
@@ -86,7 +86,7 @@ def test_an_old_checkpoint_is_loaded(store: Store, generation: int, step: int) -
 
 
 def check_tables(every: dict[str, wd.EmbeddingTable], step: int) -> None:
-    """Rows of old are those of arithmetic, or of the same training today; both train on."""
+    """Stored rows are those of arithmetic, or of the same training now; both train on."""
     expected = tables()
     for one in STEPS:
         if one <= step:
@@ -104,7 +104,7 @@ def check_tables(every: dict[str, wd.EmbeddingTable], step: int) -> None:
     assert torch.equal(rows, twice[:, None].expand(-1, 3))
 
 
-def test_parts_of_an_old_checkpoint_are_read(store: Store) -> None:
+def test_parts_of_a_stored_checkpoint_are_read(store: Store) -> None:
     with checkpoint.open(store) as found:
         assert same(found.row("model/weight", 3), weight(20)[3])
         assert same(found.slice("model/weight", (slice(2, 9), slice(1, 4))), weight(20)[2:9, 1:4])
@@ -115,7 +115,7 @@ def test_parts_of_an_old_checkpoint_are_read(store: Store) -> None:
         assert rows.values[:, 0].tolist() == [user_row(number, 20) for number in range(len(IDS))]
 
 
-def test_an_old_store_is_looked_after(store: Store) -> None:
+def test_a_store_of_stored_checkpoints_is_maintained(store: Store) -> None:
     assert [commit.step for commit in checkpoint.log(store)] == [20, 10]
     for generation in (1, 2):
         assert checkpoint.verify(store, deep=True, generation=generation)
@@ -165,13 +165,13 @@ def test_saves_write_the_same_keys_and_bytes() -> None:
     assert not changed, "values under these keys have other bytes"
 
 
-def test_safetensors_files_are_written_and_read_as_of_old(tmp_path: Path) -> None:
-    old = FROZEN / "exported"
+def test_stored_safetensors_files_are_read_and_written_again(tmp_path: Path) -> None:
+    stored = FROZEN / "exported"
     export(read_memory(), tmp_path / "model.safetensors", generation=2)
-    for path in old.iterdir():
+    for path in stored.iterdir():
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
     store = MappingStore({})
-    import_(old / "model.safetensors", store)
+    import_(stored / "model.safetensors", store)
     state = emptied(model(20))
     checkpoint.load(store, model=state)
     assert same(state, model(20))

@@ -1,4 +1,4 @@
-"""States, caches and orders that an earlier version wrote mean today what they meant then."""
+"""Stored states, caches and orders keep their meaning, and are written in the same way."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ def test_there_is_a_state_for_every_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_loader_goes_on_from_an_old_state(name: str, tmp_path: Path) -> None:
+def test_a_loader_continues_from_a_stored_state(name: str, tmp_path: Path) -> None:
     expected = dict(LOADERS[name])
     state = expected.pop("state")
     assert continued(name, state, tmp_path) == expected
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_loader_says_the_same_state(name: str, tmp_path: Path) -> None:
+def test_a_loader_returns_the_stored_state(name: str, tmp_path: Path) -> None:
     state = json.loads(json.dumps(state_of(name, tmp_path)))
     assert state == LOADERS[name]["state"]
     assert list(state) == list(LOADERS[name]["state"])
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_sampler_goes_on_from_an_old_state(name: str) -> None:
+def test_a_sampler_continues_from_a_stored_state(name: str) -> None:
     expected = OTHERS["samplers"][name]
     assert sampled(name, expected["state"]) == expected
     assert sampled(name) == expected
 
 
 @pytest.mark.parametrize("name", datasets())
-def test_a_dataset_goes_on_from_an_old_state(name: str) -> None:
+def test_a_dataset_continues_from_a_stored_state(name: str) -> None:
     expected = OTHERS["datasets"][name]
     assert iterated(name, expected["state"]) == expected
     assert iterated(name) == expected
@@ -87,19 +87,19 @@ def test_documents_are_those_of_the_arithmetic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCALERS)
-def test_a_scaler_of_old_scales_as_it_was_fitted(name: str) -> None:
-    old = scaler(name)
-    assert json.loads(old.to_json()) == read_json("scalers.json")[name]
+def test_a_stored_scaler_scales_as_it_was_fitted(name: str) -> None:
+    stored = scaler(name)
+    assert json.loads(stored.to_json()) == read_json("scalers.json")[name]
     again = wd.Scaler.fit(series(), **SCALERS[name])
-    assert (again.kind, again.columns, again.series) == (old.kind, old.columns, old.series)
-    np.testing.assert_array_equal(again.counts, old.counts)
-    for key, values in old.statistics.items():
+    assert (again.kind, again.columns, again.series) == (stored.kind, stored.columns, stored.series)
+    np.testing.assert_array_equal(again.counts, stored.counts)
+    for key, values in stored.statistics.items():
         np.testing.assert_allclose(again.statistics[key], values, rtol=1e-12, err_msg=key)
-    if old.series is None:
+    if stored.series is None:
         row = np.array([[100.5, -3.25, 7.0]])
-        expected = (row - old.center) / old.spread
-        np.testing.assert_allclose(old.transform(row), expected, rtol=1e-12)
-        np.testing.assert_allclose(old.inverse_transform(expected), row, rtol=1e-12)
+        expected = (row - stored.center) / stored.spread
+        np.testing.assert_allclose(stored.transform(row), expected, rtol=1e-12)
+        np.testing.assert_allclose(stored.inverse_transform(expected), row, rtol=1e-12)
 
 
 def test_caches_are_written_under_the_same_names_with_the_same_bytes(tmp_path: Path) -> None:
@@ -107,8 +107,9 @@ def test_caches_are_written_under_the_same_names_with_the_same_bytes(tmp_path: P
     assert cached(tmp_path / "caches") == read_json("caches.json")
 
 
-def test_an_old_count_file_is_believed(tmp_path: Path) -> None:
-    name, *_ = (name for name in read_json("caches.json") if name.endswith(".csv"))
+def test_stored_counts_are_used(tmp_path: Path) -> None:
+    wd.Documents(corpus(tmp_path), cache=tmp_path)
+    (name,) = (path.name for path in tmp_path.glob("*.csv"))
     rows = list(csv.DictReader(read_json("caches.json")[name].splitlines()))
     # No file has this count, so it can only come from the count file.
     rows[0]["tokens"] = rows[0]["kept_tokens"] = "1000000"

@@ -63,7 +63,8 @@ def test_torchs_distributed_checkpoints_hold_loaders(group: None, tmp_path: Path
     save({"loader": loader, "sampler": sampler}, checkpoint_id=tmp_path / "saved")
     fresh, other = Loader(Numbers(10), batch_size=4, shuffle=True), OrderSampler(10)
     load({"loader": fresh, "sampler": other}, checkpoint_id=tmp_path / "saved")
-    assert fresh.state_dict() == {**loader.state_dict(), "legs": [[0, 0, 2, 1, 0], [1, 2, 4, 1, 0]]}
+    legs = [[0, 0, 2, 1, 0, 10], [1, 2, 4, 1, 0, 10]]
+    assert fresh.state_dict() == {**loader.state_dict(), "legs": legs}
     assert other.position == 1
     rest = torch.cat([batch["sample"] for batch in loader])
     assert torch.equal(rest, torch.cat([batch["sample"] for batch in fresh]))

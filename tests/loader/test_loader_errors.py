@@ -115,7 +115,7 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
         (
             changed(order_version=0),
             ValueError,
-            r"^the state was saved with order version 0, but this is version \d+: its po",
+            r"^the state has order_version 0, expected 1: its position would mean other samples$",
         ),
         (
             changed(fingerprint=3),
@@ -135,7 +135,7 @@ FOREIGN = r"^the state does not belong to this data: its fingerprint has "
         (changed(excluded=7), ValueError, r"^`excluded` of the state is invalid: "),
         (changed(legs=[[0, 0]]), ValueError, r"^`legs` of the state is invalid: "),
         (
-            changed(legs=[[0, 0, 0, 1, 0]]),
+            changed(legs=[[0, 0, 0, 1, 0, 10]]),
             ValueError,
             r"^`legs` of the state is invalid: .* 1",
         ),

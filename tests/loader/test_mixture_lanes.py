@@ -19,7 +19,7 @@ from support.mixture_cases import packed_parts
 from windeck import BlockPermutation, Lanes, Loader, Mixture, Permutation, Sequential, Stream
 from windeck._util.validation import LIMIT
 from windeck.loader.schedule import Slots, SlotSchedule, own_ranges
-from windeck.loader.weights import LONGEST_PERIOD, exact_shares, slot_counts
+from windeck.loader.weights import LONGEST_TABLE, exact_shares, slot_counts
 
 SHARES = {"a": 0.6, "b": 0.3, "c": 0.1}
 SIZES = {"a": 90, "b": 37, "c": 20}
@@ -106,14 +106,14 @@ def test_lanes_and_steps_have_their_shares(weights: list[float], lanes: int, uni
     of_lane = np.cumsum(served, axis=0) - shares * unit * np.arange(1, 201)[:, None, None]
     assert abs(of_step).max() < 4
     assert abs(of_lane).max() < 4
-    if max(slot_counts(exact_shares({k: w for k, (_, w) in parts.items()}), 10**6)) <= 4096:
+    if sum(slot_counts(exact_shares({k: w for k, (_, w) in parts.items()}))) <= LONGEST_TABLE:
         assert abs(of_step).max() < 2
 
 
 def test_long_periods_are_those_of_the_model() -> None:
     weights = {"a": 627.3e9, "b": 1.2e12, "c": 3.4e9}
     mixed = Mixture({name: (Numbers(9), w) for name, w in weights.items()}, lanes=4, unit=5)
-    model = Shared(slot_counts(exact_shares(weights), LONGEST_PERIOD))
+    model = Shared(slot_counts(exact_shares(weights)))
     places = [(p // 20 + p // 5 % 4) * 5 + p % 5 for p in range(400)]
     assert mixed.locate(np.arange(400))[0].tolist() == [model.part(place)[0] for place in places]
 

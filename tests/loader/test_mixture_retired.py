@@ -173,36 +173,12 @@ def test_a_part_that_was_never_served_needs_no_source() -> None:
     assert_same(data.gather(range(20)), same.gather(range(20)))
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_versions_have_retired_parts(version: int) -> None:
-    weights = {"new": 627.3e9, "old": 1.2e12}
+def test_a_part_of_rounded_shares_may_be_retired() -> None:
     schedule = [(1000, {"new": 1, "old": 0})]
 
     def of(old: Any) -> Mixture:
-        parts = {"new": (Numbers(90), weights["new"]), "old": (old, weights["old"])}
-        return Mixture(parts, schedule=schedule, version=version)
+        return Mixture({"new": (Numbers(90), 627.3e9), "old": (old, 1.2e30)}, schedule=schedule)
 
     loader = Loader(of(None), batch_size=10)
     loader.load_state_dict(state_at(of(Numbers(30)), 1000))
     assert len(next(iter(loader))["sample"]) == 10
-
-
-def test_states_of_the_other_version_say_so() -> None:
-    def of(version: int, **options: Any) -> Mixture:
-        return Mixture(
-            {"a": (Numbers(9), 0.7001), "b": (Numbers(9), 0.2999)}, version=version, **options
-        )
-
-    states = {version: state_at(of(version), 20) for version in (1, 2)}
-    for version, state in states.items():
-        Loader(of(version), batch_size=7).load_state_dict(state)
-        with pytest.raises(
-            ValueError,
-            match=rf"its shares are those of version {version} of mixtures, a=.*, here they are "
-            rf"a=.*; if the weights are the same, Mixture\(\.\.\., version={version}\) contin",
-        ):
-            Loader(of(3 - version), batch_size=7).load_state_dict(state)
-    with pytest.raises(ValueError, match=r"^`version` must be at most 2, got 3$"):
-        of(3)
-    with pytest.raises(ValueError, match=r"^`version` must be at least 1, got 0$"):
-        of(0)

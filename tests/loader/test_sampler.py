@@ -217,7 +217,7 @@ def test_bad_states_change_nothing() -> None:
     before = sampler.state_dict()
     with pytest.raises(ValueError, match=r"has samples = 6, here it is 5$"):
         sampler.load_state_dict(OrderSampler(6, seed=1).state_dict())
-    with pytest.raises(ValueError, match=r"^the state was saved with order version 99, but this"):
+    with pytest.raises(ValueError, match=r"^the state has order_version 99, expected 1: its pos"):
         sampler.load_state_dict({**before, "order_version": 99})
     with pytest.raises(ValueError, match=r"^`consumed` must be at most 5, got 6$"):
         sampler.state_dict(consumed=6)

@@ -206,9 +206,9 @@ def logs_of(data: Mixture, models: dict[str, Model], dealt: set[int]) -> dict[st
 
 
 @settings(QUIET, max_examples=20)
-@given(st.lists(LEG, min_size=1, max_size=3), st.sampled_from([1, 2]))
-def test_counts_of_a_mixture_are_those_of_its_parts(legs: Any, version: int) -> None:
-    data, models = mixture(version=version)
+@given(st.lists(LEG, min_size=1, max_size=3))
+def test_counts_of_a_mixture_are_those_of_its_parts(legs: Any) -> None:
+    data, models = mixture()
     state, position, excluded, dealt = None, 0, set[int](), set[int]()
     for batch_size, ranks, drop_last, steps, (gap, count) in legs:
         loader = Loader(

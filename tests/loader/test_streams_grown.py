@@ -196,13 +196,13 @@ def test_steps_of_before_growth_was_planned_keep_their_epochs(drop_last: bool) -
         return state
 
     state = run(turning(11, []), None, 3, 5)
-    assert [len(leg) for leg in state["legs"]] == [5]
+    assert [leg[5] for leg in state["legs"]] == [11]
     border = -(-state["position"] // 11) * 11
     grown = turning(11, [(border - 3, 20)])
     state = run(grown, state, 3, 4)
-    assert [len(leg) for leg in state["legs"]] == [5, 6]
+    assert [leg[5] for leg in state["legs"]] == [11, 2**63 - 1]
     state = run(grown, state, 4, 3)
-    assert [len(leg) for leg in state["legs"]] == [5, 6, 6]
+    assert [leg[5] for leg in state["legs"]] == [11, 2**63 - 1, 2**63 - 1]
     served = [sample for _, _, sample in model(11, [(border - 3, 20)], state["position"])]
     dealt = [sample for key in sorted(log) for sample in log[key]]
     if not drop_last:

@@ -74,8 +74,9 @@ def test_damage_of_files_is_found(prepared: wd.Prepared, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("format", "other", "expected a document of the format"),
-        ("version", 2, "it has version 2; expected 1"),
+        ("format", "other", "it has format 'other', expected 1$"),
+        ("format", 2, "it has format 2, expected 1: a later windeck wrote it$"),
+        ("format", None, "it lacks 'format'"),
         ("rows", 1, "its files have other than 1 rows"),
         ("rows", "300", "`rows` is '300', expected int"),
         ("rows", None, "it lacks 'rows'"),

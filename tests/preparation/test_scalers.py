@@ -112,11 +112,11 @@ def test_names_of_series(tmp_path: Path, ids: list[str]) -> None:
     assert wd.Prepared.read(out).scalers["minmax"] == expected
 
 
-def test_scalers_of_all_series_together_are_files_as_before(tmp_path: Path, source: Path) -> None:
+def test_scalers_of_all_series_together_are_in_the_manifest(tmp_path: Path, source: Path) -> None:
     options: dict[str, Any] = {**KEYS, "scaler": "standard", "columns": "load"}
     wd.prepare(source, tmp_path / "out", **options)
     document = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
-    assert "per_series" not in document["options"]
+    assert document["options"]["per_series"] is False
     assert document["scalers"]["standard"]["series"] is None
     other = wd.prepare(source, tmp_path / "other", **options, per_series=True)
     assert other.fingerprint != document["fingerprint"]

@@ -218,4 +218,11 @@ def random_scaler(
         repeat = 1 if per_series else series
         column.scale, column.shift = inverse.tolist() * repeat, moved.tolist() * repeat
     statistics = {"mean": mean, "std": std}
-    return Scaler("standard", tuple(columns), statistics, zeros, counts, np.ones(shape), names)
+    every = statistics, zeros, counts, np.ones(shape)
+
+    def first(arrays: Any) -> Any:
+        is_dict = isinstance(arrays, dict)
+        return {name: a[:1] for name, a in arrays.items()} if is_dict else arrays[:1]
+
+    pooled = Scaler("standard", tuple(columns), *map(first, every)) if per_series else None
+    return Scaler("standard", tuple(columns), *every, names, pooled=pooled)

@@ -1,7 +1,7 @@
-"""Reproducible checkpoints, and the stores that an earlier version wrote.
+"""Reproducible checkpoints, and the stores of them in `tests/golden/frozen`.
 
-Every random number and every time of a save is replaced, so that a save can be compared with an
-old one byte for byte: `steady` does that.
+Every random number and every time of a save is replaced, so that a save can be compared with a
+stored one byte for byte: `steady` does that.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def in_memory() -> dict[str, str]:
 
 
 def read_memory() -> MappingStore:
-    """Return the store of the earlier version, in memory."""
+    """Return the stored pairs as a store in memory."""
     text = json.loads((FROZEN / "memory.json").read_text(encoding="utf-8"))
     return MappingStore({bytes.fromhex(k): base64.b64decode(v) for k, v in text.items()})
 
@@ -246,7 +246,7 @@ def make() -> None:
         # The name of the folder it is made in is in some of its files.
         folder = Path("/tmp/frozen") / kind
         shutil.rmtree(folder, ignore_errors=True)
-        with open_store(f"{kind}://{folder}") as store:
+        with steady(), open_store(f"{kind}://{folder}") as store:
             save_steps(store)
             store.sync()
         kept = FROZEN / kind

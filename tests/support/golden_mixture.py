@@ -1,14 +1,13 @@
 """Golden values of mixtures: slots, seeds of parts, and a schedule.
 
-``python tests/support/golden_mixture.py 2 > tests/golden/mixture_v2.json`` writes version 2. It
-changes with `ORDER_VERSION` only, because saved positions depend on it.
+``python tests/support/golden_mixture.py > tests/golden/mixture_v1.json`` writes them. They change
+with `ORDER_VERSION` only, because saved positions depend on them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,6 @@ WAYS: dict[str, tuple[list[float], list[tuple[int, list[float]]]]] = {
     "rounded": ([0.7001, 0.2003, 0.0996], []),
     "lifted": ([1, 1e-6, 0, 1e-9], []),
     "scheduled": ([2, 1, 0], [(33, [1, 0, 3]), (1001, [0.12345, 0.5, 0.37655])]),
-}
-#: Those of version 2 alone.
-WAYS_2: dict[str, tuple[list[float], list[tuple[int, list[float]]]]] = {
-    **WAYS,
     "tokens": ([627.3e9, 1.2e12, 3.4e9, 88e9], []),
     "digits": ([0.09003057317038046, 0.24472847105479767, 0.6652409557748219], []),
     "many": ([1 / n for n in range(1, 101)], []),
@@ -39,12 +34,12 @@ def weights(values: list[float]) -> dict[str, float]:
     return {f"part {number}": value for number, value in enumerate(values)}
 
 
-def golden(way: str, version: int = 1) -> dict[str, Any]:
+def golden(way: str) -> dict[str, Any]:
     """Return the first slots, a digest of over two periods, far positions, and the parts' seeds."""
-    first, schedule = WAYS_2[way]
+    first, schedule = WAYS[way]
     parts = {name: (Numbers(100), weight) for name, weight in weights(first).items()}
     entries = [(at, weights(changed)) for at, changed in schedule]
-    mixture = Mixture(parts, seed=7, schedule=entries, version=version)
+    mixture = Mixture(parts, seed=7, schedule=entries)
     part, number = mixture.locate(np.arange(10_000))
     far = mixture.locate(np.arange(FAR, FAR + 8))
     text = " ".join(f"{p}:{n}" for p, n in zip(part.tolist(), number.tolist(), strict=True))
@@ -57,6 +52,4 @@ def golden(way: str, version: int = 1) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    number = int(sys.argv[1])
-    ways = WAYS if number == 1 else WAYS_2
-    print(json.dumps({way: golden(way, number) for way in ways}, indent=1))
+    print(json.dumps({way: golden(way) for way in WAYS}, indent=1))

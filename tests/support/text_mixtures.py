@@ -9,28 +9,25 @@ from math import floor, lcm
 from models.mixture_model import Shared
 from models.text_oracle import AnyStream, Place
 
-#: Slots of a period at most.
-PERIOD = 4096
+#: Slots of a period at most: of a table, and of any.
+LONGEST_TABLE, LONGEST_PERIOD = 4096, 2**62
 
 
 def slot_counts(weights: Mapping[str, float]) -> dict[str, int]:
     """Return the slots of a period for each part.
 
-    They are exact where 4,096 slots suffice, else rounded by largest remainders.
+    They are exact where 2^62 slots suffice, else rounded by largest remainders.
     """
-    exact = {name: Fraction(str(weight)) for name, weight in weights.items()}
-    shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
-    for period in range(1, PERIOD + 1):
-        if all((share * period).denominator == 1 for share in shares.values()):
-            return {name: int(share * period) for name, share in shares.items()}
-    counts = {name: int(share * PERIOD) or int(share > 0) for name, share in shares.items()}
+    exact = dict(zip(weights, shares_of(weights), strict=True))
+    length = min(period(weights), LONGEST_PERIOD)
+    counts = {name: int(share * length) or int(share > 0) for name, share in exact.items()}
 
     def lacks(name: str) -> Fraction:
-        return shares[name] * PERIOD - counts[name]
+        return exact[name] * length - counts[name]
 
-    while sum(counts.values()) < PERIOD:
+    while sum(counts.values()) < length:
         counts[max(counts, key=lacks)] += 1
-    while sum(counts.values()) > PERIOD:
+    while sum(counts.values()) > length:
         counts[min((name for name in counts if counts[name] > 1), key=lacks)] -= 1
     return counts
 
@@ -71,26 +68,22 @@ def period(weights: Mapping[str, float]) -> int:
 
 
 def shared(weights: Mapping[str, float]) -> Shared:
-    """Return the tree of exact shares; `weights` have the order of the parts."""
-    return Shared([int(share * period(weights)) for share in shares_of(weights)])
+    """Return the tree of the shares; `weights` have the order of the parts."""
+    return Shared([*slot_counts(weights).values()])
 
 
 class Mixed:
-    """A model of `Mixture`: streams that alternate by their weights, slot by slot.
-
-    Version 1 rounds weights to slots; version 2 has a tree where they would be rounded.
-    """
+    """A model of `Mixture`: streams that alternate by their weights, slot by slot."""
 
     def __init__(
         self,
         parts: Mapping[str, tuple[AnyStream, float]],
         schedule: Sequence[tuple[int, Mapping[str, float]]] = (),
-        version: int = 2,
     ) -> None:
         self.parts = {name: stream for name, (stream, _) in parts.items()}
         first = {name: weight for name, (_, weight) in parts.items()}
         self.segments = [
-            (at, shared(weights) if version == 2 and period(weights) > PERIOD else slots(weights))
+            (at, shared(weights) if period(weights) > LONGEST_TABLE else slots(weights))
             for at, weights in [(0, first), *schedule]
         ]
         self.period = period(first)

@@ -158,28 +158,40 @@ def test_json_keeps_the_option_and_the_pooled_statistics(unseen: Any) -> None:
     assert pickle.loads(pickle.dumps(scaler)) == scaler
 
 
-def test_a_scaler_of_an_earlier_version_has_no_pooled_statistics() -> None:
-    plain = json.loads(fitted().to_json())
-    del plain["pooled"]
-    assert set(plain) == {"format", "kind", "series", "columns"}
-    old = wd.Scaler.from_json(json.dumps(plain))
-    assert old.pooled is None
-    assert json.loads(old.to_json()) == plain
-    assert windows().subset(series=["n", "e"]).with_scaler(old).scaler == old
-    with pytest.raises(ValueError, match=r"'w' .* expected a scaler that is fitted again"):
-        windows().with_scaler(old)
-    skipping = dataclasses.replace(old, unseen="skip")
-    assert len(windows().with_scaler(skipping)) == len(windows())
+def test_pooled_statistics_are_those_of_scalers_of_several_series() -> None:
+    scaler = fitted()
+    with pytest.raises(ValueError, match=r"has no `pooled` statistics, expected them with `series"):
+        dataclasses.replace(scaler, pooled=None)
+    with pytest.raises(ValueError, match=r"has `pooled` statistics, expected them with `series`"):
+        dataclasses.replace(scaler, series=None)
+
+
+@pytest.mark.parametrize("per_series", [False, True])
+def test_every_field_of_the_json_is_needed(per_series: bool) -> None:
+    scaler = wd.Scaler.fit(windows(), per_series=per_series)
+    plain = json.loads(scaler.to_json())
+    assert list(plain) == ["format", "kind", "series", "columns", "unseen", "pooled"]
+    for name in plain:
+        text = json.dumps({key: value for key, value in plain.items() if key != name})
+        with pytest.raises(ValueError, match=rf"has (format None, expected 1|no {name})$"):
+            wd.Scaler.from_json(text)
+    with pytest.raises(
+        ValueError, match=r"^the scaler's JSON has format 2, expected 1: a later windeck wrote it$"
+    ):
+        wd.Scaler.from_json(json.dumps({**plain, "format": 2}))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"unseen": "guess"}, "unseen is 'guess'"),
-        ({"pooled": 3}, "it is not an object"),
-        ({"pooled": {"format": 1, "kind": "minmax", "columns": {"a": {}}}}, "count of column"),
-        ({"pooled": json.loads(fitted(kind="minmax").pooled.to_json())}, "do not belong to it"),  # type: ignore[union-attr]
-        ({"pooled": json.loads(fitted().to_json())}, "do not belong to it"),
+        ({"unseen": None}, "unseen is None"),
+        ({"pooled": None}, "it names no columns"),
+        ({"pooled": 3}, "it names no columns"),
+        ({"pooled": {"a": {}}}, "count of column"),
+        ({"pooled": {"b": json.loads(fitted().to_json())["pooled"]["a"]}}, "do not belong to it"),
+        ({"pooled": json.loads(fitted().to_json())["columns"]}, "count of column"),
+        ({"series": None}, "count of column"),
     ],
 )
 def test_damaged_json_is_refused(change: dict[str, Any], message: str) -> None:
@@ -191,7 +203,7 @@ def test_damaged_json_is_refused(change: dict[str, Any], message: str) -> None:
 def test_fingerprints_change_only_where_pooled_statistics_are_used() -> None:
     scaler = fitted()
     plain = json.loads(scaler.to_json())
-    del plain["pooled"]
+    del plain["unseen"], plain["pooled"]
     before = digest(json.dumps(plain))
     seen = windows().subset(series=["n", "e"])
     for unseen in ("error", "global", "skip"):

@@ -1,4 +1,4 @@
-"""Validation of numeric arguments."""
+"""Validation of numeric arguments, and of format numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import operator
 import re
 from typing import Any
 
-__all__ = ["LIMIT", "check_bytes", "check_integer", "check_number"]
+__all__ = ["LIMIT", "check_bytes", "check_format", "check_integer", "check_number"]
 
 
 #: Positions are in [0, LIMIT). A stream without epochs has one epoch of this length.
@@ -93,6 +93,29 @@ def check_bytes(name: str, value: Any, *, least: int = 1, most: float = LIMIT) -
             raise ValueError(f"`{name}` must be a whole number of bytes, got {value}")
         value = int(value)
     return check_integer(name, value, least=least, most=most)
+
+
+def check_format(name: str, found: object, expected: int) -> None:
+    """Raise a ValueError for stored data of another format than the only one that is read.
+
+    Parameters
+    ----------
+    name
+        What was read, for the error message.
+    found, expected
+        The format number that it has, and the one that this release writes.
+
+    Examples
+    --------
+    >>> check_format("the scaler", 2, 1)
+    Traceback (most recent call last):
+        ...
+    ValueError: the scaler has format 2, expected 1: a later windeck wrote it
+    """
+    if type(found) is not int or found != expected:
+        is_later = type(found) is int and found > expected
+        cause = ": a later windeck wrote it" if is_later else ""
+        raise ValueError(f"{name} has format {found!r}, expected {expected}{cause}")
 
 
 def check_number(name: str, value: Any) -> float:

@@ -126,7 +126,7 @@ class AccelerateCheckpoint:
             if self._optimizers:
                 self._compare_counts(found, saved)
             states = found.tree("optimizer") if several else {}
-        schedulers = [*zip(self._schedulers, _listed(saved.get("scheduler")), strict=False)]
+        schedulers = [*zip(self._schedulers, saved["scheduler"], strict=False)]
         for number, own in enumerate(several):
             compare_optimizer(f"optimizer {number}", own, states[str(number)], repr(found))
         for number, (own, state) in enumerate(schedulers):
@@ -158,11 +158,9 @@ class AccelerateCheckpoint:
         return self._optimizers[0] if self._optimizers else None
 
     def _compare_counts(self, found: Checkpoint, saved: dict[str, Any]) -> None:
-        optimizers = saved.get("optimizers", int("optimizer" in found.trees))
-        schedulers = len(_listed(saved.get("scheduler")))
         for kind, here, there in (
-            ("optimizer", len(self._optimizers), optimizers),
-            ("scheduler", len(self._schedulers), schedulers),
+            ("optimizer", len(self._optimizers), saved["optimizers"]),
+            ("scheduler", len(self._schedulers), len(saved["scheduler"])),
         ):
             compare_count(f"`{kind}` of AccelerateCheckpoint", kind, here, there, repr(found))
 

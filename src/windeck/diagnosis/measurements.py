@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from windeck._util.validation import check_format
+
 __all__ = ["FORMAT", "Disk", "LoopTimes", "Machine", "Measurements", "Stage", "Subject", "Usage"]
 
-#: Name and version of the JSON document.
-FORMAT = "windeck.doctor/1"
+#: Format of the JSON document.
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -246,8 +248,7 @@ class Measurements:
             For anything else.
         """
         found = document.get("format") if isinstance(document, Mapping) else None
-        if found != FORMAT:
-            raise ValueError(f"the report has the format {found!r}, expected {FORMAT!r}")
+        check_format("the report", found, FORMAT)
         try:
             return _measurements(document)
         except (

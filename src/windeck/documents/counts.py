@@ -203,14 +203,16 @@ def _check_missing(root: str, path: str, where: str, is_selected: Callable[[str]
         )
 
 
-_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "bytes", "modified")
+#: Format of cache files, in the hash of the options.
+_FORMAT = 1
+_CACHE_COLUMNS = (*COLUMNS, "kept_documents", "kept_tokens", "options", "bytes", "modified")
 
 
 class CacheFile(NamedTuple):
-    """A cache file, and what its rows have in a column ``options``: nothing if its name says it."""
+    """A cache file, and the hash of the options that its rows have in the column ``options``."""
 
     path: str
-    options: tuple[int, ...] = ()
+    options: int
 
 
 def cache_file(
@@ -225,16 +227,16 @@ def cache_file(
     """
     if cache is False:
         return None
-    used = digest(options.fingerprint)
-    name = f"{_OWN}{used[:16]}.csv"
+    used = digest(_FORMAT, options.fingerprint)
+    name, number = f"{_OWN}{used[:16]}.csv", int(used[:15], 16)
     if cache is True:
-        return CacheFile(filesystem.join(root, "meta", name))
+        return CacheFile(filesystem.join(root, "meta", name), number)
     if not isinstance(cache, (str, os.PathLike)):
         raise TypeError(f"`cache` must be True, False or a path, got {cache!r}")
     path = filesystem.absolute(cache)
     if filesystem.is_directory(path):
-        return CacheFile(os.path.join(path, name))
-    return CacheFile(path, (int(used[:15], 16),))
+        return CacheFile(os.path.join(path, name), number)
+    return CacheFile(path, number)
 
 
 class CountCache:
@@ -254,18 +256,17 @@ class CountCache:
         self, file: CacheFile, paths: Sequence[str], summaries: Sequence[FileSummary]
     ) -> None:
         self.path, self._options = file
-        self._columns = (*_CACHE_COLUMNS, "options") if file.options else _CACHE_COLUMNS
         self._paths, self._versions = paths, [(one.size, one.modified) for one in summaries]
-        self._rows: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        self._rows: dict[tuple[str, int], tuple[int, ...]] = {}
         # A missing or damaged file is written again.
         with contextlib.suppress(ValueError, FileNotFoundError):
-            for _, name, row in read_rows(self.path, self._columns):
-                self._rows[name, row[6:]] = row
+            for _, name, row in read_rows(self.path, _CACHE_COLUMNS):
+                self._rows[name, row[4]] = row
 
     def get(self, shard: int) -> tuple[int, ...] | None:
         """Return the four counts of a shard; None if it is not cached or has changed."""
         row = self._rows.get((self._paths[shard], self._options))
-        return row[:4] if row is not None and row[4:6] == self._versions[shard] else None
+        return row[:4] if row is not None and row[5:] == self._versions[shard] else None
 
     def prepare(self) -> None:
         """Check that the file can be written, before a long count starts.
@@ -281,10 +282,10 @@ class CountCache:
         """Write the counts of all shards atomically, and keep the rows of other files."""
         rows = dict(self._rows)
         for path, numbers, version in zip(self._paths, counts, self._versions, strict=True):
-            rows[path, self._options] = (*numbers, *version, *self._options)
+            rows[path, self._options] = (*numbers, self._options, *version)
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self._columns)
+        writer.writerow(_CACHE_COLUMNS)
         writer.writerows([path, *row] for (path, _), row in rows.items())
         filesystem.write_bytes(self.path, text.getvalue().encode("utf-8", "surrogateescape"))
 

@@ -120,18 +120,14 @@ class DocumentOptions:
         A tokenizer is identified by its name and by its tokens for one text, so that another
         vocabulary is detected.
         """
-        # Only options that were given: states of earlier versions do not have the others.
-        parts = {"part": ",".join(map(str, self.parts))} if self.parts else {}
-        end_token = {} if self.end_token is None else {"end_token": self.end_token}
-        dtype = {} if self.dtype is None else {"dtype": self.dtype}
         return {
             "column": self.column,
             "min_length": self.min_length,
             "strip": ",".join(map(str, self.strip)),
             "tokenizer": "" if self.tokenizer is None else tokenizer_name(self.tokenizer),
-            **parts,
-            **end_token,
-            **dtype,
+            "part": ",".join(map(str, self.parts)),
+            "end_token": "none" if self.end_token is None else self.end_token,
+            "dtype": "none" if self.dtype is None else self.dtype,
         }
 
     def checker(self) -> Callable[[str], FileSummary]:

@@ -176,7 +176,7 @@ class EmbeddingTable(torch.nn.Module):
             "scale": core.scale,
             "seed": core.seed,
             "admit_after": core.admit_after,
-            **({"dtype": core.dtype} if core.dtype != "float32" else {}),
+            "dtype": core.dtype,
             "name": self.name,
         }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.sharding import Exclusions, Sharding
@@ -40,35 +40,24 @@ class Segment:
 
 
 class StepHistory:
-    """The segments of a run, ascending; a state holds them as ``legs``.
+    """The segments of a run, ascending; a state holds them as ``legs``."""
 
-    Parameters
-    ----------
-    epoch_length
-        Positions in an epoch of segments that are saved without one. A stream whose data grow has
-        epochs in earlier segments and none in later ones.
-    segments
-        The segments so far.
-    """
-
-    def __init__(self, epoch_length: int, segments: Iterable[Segment] = ()) -> None:
-        self._epoch_length = epoch_length
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._segments = list(segments)
 
     @classmethod
-    def from_state(cls, saved: object, epoch_length: int) -> StepHistory:
+    def from_state(cls, saved: object) -> StepHistory:
         """Return the history that a state holds as lists of integers.
 
         Raises
         ------
         ValueError
-            If they are not lists of five or six integers.
+            If they are not lists of six integers.
         """
         segments = []
         try:
             for item in saved:  # type: ignore[attr-defined]
-                step, position, batch_size, world_size, drop_last, *other = item
-                (length,) = other or [epoch_length]
+                step, position, batch_size, world_size, drop_last, length = item
                 segments.append(
                     Segment(
                         check_integer("step", step),
@@ -82,16 +71,11 @@ class StepHistory:
                 segments[-1].sharding(Exclusions([]))  # checks them together
         except (TypeError, ValueError) as error:
             raise ValueError(f"`legs` of the state is invalid: {error}") from None
-        return cls(epoch_length, segments)
+        return cls(segments)
 
     def to_state(self) -> list[list[int]]:
-        """Return the segments as lists of integers; the sixth, `epoch_length`, if it differs."""
-        lists = []
-        for one in self._segments:
-            fields = [one.step, one.position, one.batch_size, one.world_size, int(one.drop_last)]
-            is_usual = one.epoch_length == self._epoch_length
-            lists.append(fields if is_usual else [*fields, one.epoch_length])
-        return lists
+        """Return the segments as lists of integers."""
+        return [[*map(int, astuple(one))] for one in self._segments]
 
     @property
     def first_position(self) -> int:
@@ -150,7 +134,7 @@ class StepHistory:
     def until(self, step: int) -> StepHistory:
         """Return the history of a state that is saved after `step` steps."""
         segments = (segment for segment in self._segments if segment.step <= step)
-        return StepHistory(self._epoch_length, segments)
+        return StepHistory(segments)
 
     def skipped(self, position: int, exclusions: Exclusions) -> list[tuple[int, int]]:
         """Return the ranges before a position that were not served: excluded, or dropped.

@@ -201,9 +201,7 @@ class Loader:
         self._unchecked = SimpleNamespace(ranks=bool(compare_ranks))
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
-        #: Epoch length of the legs of a state that do not contain it.
-        self._usual_epoch_length = getattr(self.stream, "first_epoch_length", self._epoch_length)
-        self._history = StepHistory(self._usual_epoch_length)
+        self._history = StepHistory()
         on_device = builder_on_device(self.stream, check_device(device), pin_memory)
         if on_device is not None:
             # Its batches are not made by this processor.
@@ -408,7 +406,7 @@ class Loader:
                         f"`{name}` needs; expected the state of a Loader"
                     )
         step = check_integer("step", state.get("step", 0), most=LIMIT // 2)
-        history = StepHistory.from_state(state.get("legs", []), self._usual_epoch_length)
+        history = StepHistory.from_state(state.get("legs", []))
         exclusions = Exclusions.from_state(state.get("excluded", []))
         if self.restart and position:
             raise ValueError(
@@ -702,7 +700,7 @@ class Loader:
     def _at_start(self) -> Loader:
         """Return a loader at position 0 with the same data and options, for one loop."""
         loop = copy.copy(self)
-        loop._history = StepHistory(self._usual_epoch_length)
+        loop._history = StepHistory()
         return loop
 
     def _sharding(self) -> Sharding:

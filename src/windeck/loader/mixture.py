@@ -74,9 +74,6 @@ class Mixture:
         already served do not change, and every part continues from its own position. An entry may
         be added later, as long as its position has not been passed. A part with weight 0 is not
         served.
-    version
-        2, or 1 for the states of mixtures that were made by it: version 1 rounds shares whose
-        common denominator is above 4,096 to slots of 4,096. All other shares are served alike.
     lanes, unit
         Unit u = p // unit of the positions belongs to lane u % lanes, and each lane draws from a
         stretch of its own of every part, in the shares of the weights. W ranks with batches of B
@@ -96,10 +93,10 @@ class Mixture:
 
     Notes
     -----
-    Shares with a common denominator of at most 4,096 are exact; others are rounded to slots of
-    4,096, as `explain` shows. A part may be a mixture. Construction gathers an empty batch from
-    each part, and takes O(4,096) time and memory for each entry of the schedule, with lanes
-    O(lanes * (unit + parts)) more.
+    Shares with a common denominator of at most 2^62 are exact; others are rounded by at most 2^-62,
+    as `explain` shows. A part may be a mixture. Construction gathers an empty batch from each part,
+    and takes O(4,096 + parts * log(parts)) time and O(4,096 + parts) memory for each entry of the
+    schedule, with lanes O(lanes * (unit + parts)) more.
 
     With lanes, each lane, and each step of lanes * unit positions, has the shares to within four
     samples of each part.
@@ -131,7 +128,6 @@ class Mixture:
         *,
         seed: int = 0,
         schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
-        version: int = 2,
         lanes: int = 1,
         unit: int = 1,
     ) -> None:
@@ -139,7 +135,7 @@ class Mixture:
         self._given = check_parts(parts)
         self._schedule = list(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
-        self._weights = MixtureWeights(weights, self._schedule, version, lanes, unit)
+        self._weights = MixtureWeights(weights, self._schedule, lanes, unit)
         self._slots = self._weights.schedule
         #: The stream of each part by name; None for a retired one.
         self.parts: dict[str, Any] = {
@@ -646,7 +642,7 @@ class Mixture:
             if field.startswith(prefix) and stream is not None:
                 explanation = explain_change(stream, field.removeprefix(prefix), was, now)
                 return explanation and f"in part {name!r}, {explanation}"
-        return explain_weights_change(field, was, now, self._weights.version)
+        return explain_weights_change(field, was, now)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name!r}: {self.parts[name]!r}" for name in self.names)
@@ -657,7 +653,7 @@ class Mixture:
     def __reduce__(self) -> tuple[Any, ...]:
         weights = self._weights
         options: dict[str, Any] = {"seed": self.seed, "schedule": self._schedule}
-        options |= {name: getattr(weights, name) for name in ("version", "lanes", "unit")}
+        options |= {"lanes": weights.lanes, "unit": weights.unit}
         return partial(Mixture, **options), (self._given,)
 
 

@@ -103,8 +103,8 @@ def load_position(
     check_fields(state, "position", "fingerprint", "order_version")
     if state["order_version"] != ORDER_VERSION:
         raise ValueError(
-            f"the state was saved with order version {state['order_version']!r}, but this is "
-            f"version {ORDER_VERSION}: its position would mean other samples"
+            f"the state has order_version {state['order_version']!r}, expected {ORDER_VERSION}: "
+            "its position would mean other samples"
         )
     if not isinstance(state["fingerprint"], Mapping):
         found = type(state["fingerprint"]).__name__

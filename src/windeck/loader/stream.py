@@ -308,11 +308,6 @@ class Stream:
         lengths = {one.length for one in self._epochs.ranges}
         return lengths.pop() if len(lengths) == 1 else None
 
-    @property
-    def first_epoch_length(self) -> int:
-        """Samples in the first epoch, and in all epochs before the source grows."""
-        return self._epochs.ranges[0].length
-
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """The source's fields (as ``source.<field>``), the size, the order's name and the seed.

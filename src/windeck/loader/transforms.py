@@ -27,7 +27,7 @@ __all__ = ["MappedStream"]
 
 #: Optional methods of streams that do not depend on the contents of batches.
 _DELEGATED = {
-    *("samples", "position_of", "epoch_of", "epoch_at", "order_at", "first_epoch_length"),
+    *("samples", "position_of", "epoch_of", "epoch_at", "order_at"),
     *(
         "served",
         "tokens_per_sample",

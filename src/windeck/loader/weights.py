@@ -23,8 +23,7 @@ from windeck.loader.schedule import Shares, Slots, SlotSchedule
 __all__ = [
     "LONGEST_PERIOD",
     "LONGEST_STEP",
-    "PERIOD",
-    "VERSIONS",
+    "LONGEST_TABLE",
     "MixtureWeights",
     "check_parts",
     "exact_shares",
@@ -36,18 +35,15 @@ __all__ = [
 ]
 
 
-#: Maximum number of slots in a table; the period of shares with a smaller common denominator is
+#: Maximum number of slots in a period. The period of shares with a smaller common denominator is
 #: that denominator.
-PERIOD = 4096
-
-#: Maximum period of version 2, which has a tree for periods above `PERIOD`.
 LONGEST_PERIOD = 2**62
+
+#: Maximum period of a table of slots; a tree serves longer ones.
+LONGEST_TABLE = 4096
 
 #: Maximum number of positions in a step of all lanes.
 LONGEST_STEP = 2**24
-
-#: Version 1 rounds shares to a table of slots. Version 2 is equal to it where nothing is rounded.
-VERSIONS = (1, 2)
 
 
 def exact_shares(weights: Mapping[str, object], where: str = "") -> list[Fraction]:
@@ -107,30 +103,22 @@ def _exact(name: str, weight: object, where: str) -> Fraction:
     return exact
 
 
-def slot_counts(shares: Sequence[Fraction], limit: int = PERIOD) -> list[int]:
+def slot_counts(shares: Sequence[Fraction]) -> list[int]:
     """Return the number of slots of each part in a period; their sum is the period.
 
-    The counts are exact if the shares have a common denominator of at most `limit`. Otherwise the
-    period is `limit`, shares are rounded by largest remainders, and each share above 0 gets at
-    least one slot.
-
-    Raises
-    ------
-    ValueError
-        For more shares above 0 than slots.
+    The counts are exact if the shares have a common denominator of at most `LONGEST_PERIOD`.
+    Otherwise that is the period, shares are rounded by largest remainders, and each share above 0
+    gets at least one slot.
 
     Examples
     --------
     >>> slot_counts([Fraction(7, 10), Fraction(3, 10)])
     [7, 3]
-    >>> slot_counts([Fraction(99999, 100000), Fraction(1, 100000)])
-    [4095, 1]
+    >>> tiny = Fraction(1, 10**30)
+    >>> slot_counts([1 - tiny, tiny])
+    [4611686018427387903, 1]
     """
-    served = sum(share > 0 for share in shares)
-    if served > limit:
-        raise ValueError(
-            f"a mixture must have at most {limit} parts with a weight above 0, got {served}"
-        )
+    limit = LONGEST_PERIOD
     common = math.lcm(*(share.denominator for share in shares))
     wanted = [share.numerator * (common // share.denominator) for share in shares]
     if common <= limit:
@@ -150,10 +138,10 @@ def slot_counts(shares: Sequence[Fraction], limit: int = PERIOD) -> list[int]:
     return counts
 
 
-def _divide(shares: Sequence[Fraction], version: int) -> Shares:
+def _divide(shares: Sequence[Fraction]) -> Shares:
     """Return the arithmetic of shares: a table of slots for short periods, a tree for long ones."""
-    counts = slot_counts(shares, PERIOD if version == 1 else LONGEST_PERIOD)
-    if sum(counts) <= PERIOD:
+    counts = slot_counts(shares)
+    if sum(counts) <= LONGEST_TABLE:
         return Slots.from_counts(counts)
     return ShareTree(np.array(counts, np.int64))
 
@@ -176,29 +164,24 @@ class MixtureWeights:
         Weights by part, from position 0 on.
     schedule
         Pairs (position, weights by part), ascending.
-    version
-        One of `VERSIONS`.
     lanes, unit
         See `SlotSchedule`.
 
     Raises
     ------
     TypeError, ValueError
-        As `exact_shares`; for another version; for positions that are not ascending and above 0,
-        or in the middle of a step of all lanes, and for entries whose names are not exactly those
-        of the parts.
+        As `exact_shares`; for positions that are not ascending and above 0, or in the middle of a
+        step of all lanes, and for entries whose names are not exactly those of the parts.
     """
 
     def __init__(
         self,
         weights: Mapping[str, object],
         schedule: Sequence[Any] = (),
-        version: int = 2,
         lanes: int = 1,
         unit: int = 1,
     ) -> None:
         self.names = tuple(weights)
-        self.version = check_integer("version", version, least=1, most=VERSIONS[-1])
         self.lanes = check_integer("lanes", lanes, least=1)
         self.unit = check_integer("unit", unit, least=1)
         if lanes > 1 and lanes * unit > LONGEST_STEP:
@@ -245,7 +228,7 @@ class MixtureWeights:
                         f"the weights{where} {fault} {name!r}, expected {', '.join(self.names)}"
                     )
         requested = exact_shares({name: weights[name] for name in self.names}, where)
-        return WeightsEntry(start, requested, _divide(requested, self.version))
+        return WeightsEntry(start, requested, _divide(requested))
 
     def shares_at(self, position: int) -> dict[str, float]:
         """Return the shares at a position, after rounding."""
@@ -336,15 +319,8 @@ def explain_part_seed(name: str, was: object, now: object) -> str:
     )
 
 
-def explain_weights_change(field: str, was: object, now: object, version: int) -> str | None:
+def explain_weights_change(field: str, was: object, now: object) -> str | None:
     """Return a sentence that explains changed shares; None for other fields."""
-    # Only version 1 rounds to `PERIOD` slots, and only version 2 has longer periods.
-    other = 3 - version
-    if (_period(was) == PERIOD < _period(now)) if other == 1 else _period(was) > PERIOD:
-        return (
-            f"its shares are those of version {other} of mixtures, {was}, here they are {now}; if "
-            f"the weights are the same, Mixture(..., version={other}) continues it"
-        )
     if field == "lanes":
         return (
             f"the mixture had {_describe_lanes(was)} when it was saved and has "
@@ -371,12 +347,6 @@ def explain_weights_change(field: str, was: object, now: object, version: int) -
 
 def _describe_lanes(value: object) -> str:
     return "no lanes" if value is None else f"lanes ({value})"
-
-
-def _period(shares: object) -> int:
-    """Return the period of shares as a fingerprint has them; 0 for anything else."""
-    found = re.search(r"/(\d{1,19})$", shares) if isinstance(shares, str) else None
-    return int(found[1]) if found else 0
 
 
 def quote_name(name: str) -> str:

@@ -273,8 +273,8 @@ class CorpusPasses:
 
         def key() -> str:
             options = self._options
-            framed = (options.content, options.overlap) if options.sequence_frame else ()
-            return digest(self._fields(), "padded", options.length, _core.ORDER_VERSION, *framed)
+            lengths = options.length, options.content, options.overlap
+            return digest(self._fields(), "padded", lengths, _core.ORDER_VERSION)
 
         if self.known_counts is None:
             self.known_counts = self._cache.get("padded", key, compute, is_valid)

@@ -59,7 +59,7 @@ class Options:
     keys
         Some of `KEYS`. Not in the fingerprint.
     sequence_bos, sequence_eos
-        The first and the last token of every sequence. In the fingerprint if they are given.
+        The first and the last token of every sequence.
     """
 
     length: int
@@ -156,7 +156,7 @@ class Options:
             fields["mixed_shards"] = self.mixed_shards
         for name in ("sequence_bos", "sequence_eos"):
             token = getattr(self, name)
-            fields |= {} if token is None else {name: token}
+            fields[name] = "none" if token is None else token
         return fields
 
 

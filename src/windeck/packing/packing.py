@@ -612,12 +612,6 @@ class PackedSequences:
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
         """Return an explanation of a field that differs from a saved one, if any."""
-        if field == "order" and isinstance(was, str) and now == MIXED.get(was, ""):
-            return (
-                f"it was saved with sequences in the order of documents, order={was!r}, and here "
-                f"they are shuffled, order={now!r}; PackedSequences(..., order={was!r}) without "
-                "shuffle=True continues it"
-            )
         explain = getattr(self.corpus, "explain_change", None)
         if explain is None or not field.startswith("documents."):
             return None

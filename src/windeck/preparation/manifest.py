@@ -12,6 +12,7 @@ from typing import Any
 
 from windeck._util.parallel import run_in_threads
 from windeck._util.text import format_bytes, plural
+from windeck._util.validation import check_format
 from windeck.io import filesystem
 from windeck.io.filesystem import PathLike, absolute
 from windeck.io.writing import sha256
@@ -23,7 +24,8 @@ __all__ = ["MANIFEST", "SCALER_FILE", "Prepared", "PreparedFile", "PreparedSourc
 MANIFEST = "manifest.json"
 #: Names of files with the scalings of all series. Those of directories leave out underscores.
 SCALER_FILE = r"_scaler-[a-z_]+\.arrow"
-_FORMAT, _VERSION = "windeck prepared table", 1
+#: Format of the manifest, and of the files that it names.
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Prepared:
             The directory has no manifest: it was not prepared, or not to the end; or a file that
             the manifest lists is missing.
         ValueError
-            The manifest is damaged or of another version, or a file has another size.
+            The manifest is damaged or of another format, or a file has another size.
 
         Examples
         --------
@@ -192,7 +194,6 @@ class Prepared:
         scalers = {kind: self._stored(kind, one) for kind, one in self.scalers.items()}
         document = {
             "format": _FORMAT,
-            "version": _VERSION,
             "rows": self.rows,
             "series": self.series,
             "columns": dict(self.columns),
@@ -283,12 +284,7 @@ def _scaler(located: str, entry: Any) -> Scaler:
 
 def _parsed(folder: str, located: str, document: Any) -> Prepared:
     """Return a manifest; raise TypeError, KeyError or ValueError for what is not one."""
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise ValueError(f"expected a document of the format {_FORMAT!r}")
-    if document["version"] != _VERSION:
-        raise ValueError(
-            f"it has version {document['version']!r}; expected {_VERSION}, that of this release"
-        )
+    check_format("it", _checked(dict, "manifest", document)["format"], _FORMAT)
     files = tuple(PreparedFile(**_checked(dict, "files", one)) for one in document["files"])
     for file in files:
         _check_file(file)

@@ -32,6 +32,9 @@ __all__ = [
     "make_plan",
 ]
 
+#: Format of the work of unfinished preparations, in the fingerprint: how rows are divided into
+#: files, and what is written of it.
+_FORMAT = 1
 #: A file has at least this many uncompressed bytes, and more where all data has much more.
 LEAST_FILE_BYTES = 128 << 20
 #: Bytes of the rows of one run that one file takes, at least, by the default of `file_bytes`.
@@ -82,9 +85,8 @@ class PrepareOptions:
             "sample": self.sample,
             "seed": self.seed,
             "train": [None if end is None else str(end) for end in self.train],
-            # Only if it is given: fingerprints of earlier versions do not have it.
-            **({"per_series": True} if self.per_series else {}),
-            **({} if csv.missing is None else {"missing": list(csv.missing)}),
+            "per_series": self.per_series,
+            "missing": None if csv.missing is None else list(csv.missing),
         }
 
 
@@ -185,8 +187,7 @@ def make_plan(
     file_bytes = options.file_bytes or _default_file_bytes(total)
     tasks = _tasks(sources, file_bytes)
     described = [(source.name, source.size, source.modified) for source in sources]
-    # Version 1 of how rows are divided into files; a change of it changes the files.
-    mark = digest(1, options.document(), described, sorted(bad))
+    mark = digest(_FORMAT, options.document(), described, sorted(bad))
     every = tuple(sources)
     return PreparationPlan(options, every, bad, names, file_bytes, tasks, mark, wider, texts)
 

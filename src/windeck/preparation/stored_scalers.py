@@ -26,11 +26,12 @@ def _entries(scaler: Scaler) -> dict[str, Any]:
 def scaler_to_arrow(scaler: Scaler) -> bytes:
     """Return a scaler of several series as an Arrow IPC file with a row for each series."""
     assert scaler.series is not None
+    assert scaler.pooled is not None
     described = {
         "kind": scaler.kind,
         "columns": list(scaler.columns),
         "unseen": scaler.unseen,
-        "pooled": None if scaler.pooled is None else scaler.pooled.to_json(),
+        "pooled": scaler.pooled.to_json(),
     }
     columns: dict[str, Any] = {"series": pa.array([json.dumps(one) for one in scaler.series])}
     for place in range(len(scaler.columns)):

@@ -105,13 +105,11 @@ class WindowSpan:
         object.__setattr__(self, name, None if number == least else number)
 
     def fingerprint(self) -> dict[str, str | int]:
-        """Return the fields by name, without those added later where they have no effect."""
-        later = ("min_context_length", "min_prediction_length", "anchor")
+        """Return the fields by name; lengths that are not given are "none"."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {
-            name: value if name == "anchor" else int(value)
+            name: "none" if value is None else value if name == "anchor" else int(value)
             for name, value in fields.items()
-            if name not in later or value not in (None, "start")
         }
 
     @property

@@ -63,7 +63,7 @@ class Scaler:
         ``"global"``: by `pooled`. ``"skip"``: none. ``"error"``: a ValueError.
     pooled
         The scaler of all series together, with the options of this one; None where all share one
-        scaling, and in scalers read from the JSON of an earlier version.
+        scaling.
 
     Examples
     --------
@@ -93,6 +93,11 @@ class Scaler:
     def __post_init__(self) -> None:
         if self.unseen not in UNSEEN:
             raise ValueError(f"`unseen` must be one of {', '.join(UNSEEN)}, got {self.unseen!r}")
+        if (self.series is None) != (self.pooled is None):
+            raise ValueError(
+                f"{self._title()} has {'no ' if self.pooled is None else ''}`pooled` statistics, "
+                "expected them with `series`, and with these only"
+            )
         for array in (*self.statistics.values(), *self.errors.values(), self.counts, self.weights):
             array.setflags(write=False)
 
@@ -233,9 +238,9 @@ class Scaler:
         )
         if self.series is None:
             return self._of(self.kind, self.columns, found, None, self.unseen)
-        pooled = None
-        if self.pooled is not None and other.pooled is not None:
-            pooled = self.pooled.merge(other.pooled)
+        assert self.pooled is not None
+        assert other.pooled is not None
+        pooled = self.pooled.merge(other.pooled)
         merged = self._of(self.kind, self.columns, found, series, self.unseen, pooled)
         for origin in (*self._origins, *other._origins):
             origins.remember(merged, origin)
@@ -478,7 +483,7 @@ class Scaler:
         Raises
         ------
         ValueError
-            If a series that is read has no scaling: with ``unseen="error"``, or without `pooled`.
+            If a series that is read has no scaling.
         """
         return self._for_table(columns, table, used)[:2]
 
@@ -517,7 +522,7 @@ class Scaler:
     def _check_unseen(
         self, unseen: Bools, columns: Sequence[int], names: Sequence[Any], series: Int64
     ) -> None:
-        """Raise for series without observed values if they are to be refused, or without `pooled`.
+        """Raise for series without observed values, unless `unseen` says how to scale them.
 
         `unseen` has shape (len(series), len(columns)); `names` has those of all series.
         """
@@ -525,9 +530,9 @@ class Scaler:
             return
         expected = "unseen='global' or 'skip'"
         if self.unseen == "global":
-            if self.pooled is not None:
-                unseen = unseen & (self.pooled.counts[0, columns] == 0)
-            expected = "a scaler that is fitted again and has pooled statistics, or unseen='skip'"
+            assert self.pooled is not None
+            unseen = unseen & (self.pooled.counts[0, columns] == 0)
+            expected = "a scaler that was fitted on some, or unseen='skip'"
         bad = unseen.any(axis=1)
         if bad.any():
             first = int(np.argmax(bad))
@@ -540,11 +545,9 @@ class Scaler:
 
     def to_json(self) -> str:
         """Return the scaler as JSON text; `from_json` reads the numbers back exactly."""
-        plain = self._plain()
-        if self.series is not None and self.unseen != "global":
-            plain["unseen"] = self.unseen
+        plain = {**self._plain(), "unseen": None, "pooled": None}
         if self.pooled is not None:
-            plain["pooled"] = self.pooled._plain()
+            plain |= {"unseen": self.unseen, "pooled": self.pooled._plain()["columns"]}
         return json.dumps(plain, allow_nan=False)
 
     def _plain(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from windeck._util.validation import check_format
 from windeck.windows.scaler_fitting import KINDS
 
 __all__ = ["FORMAT", "UNSEEN", "ParsedScaler", "parse_scaler"]
@@ -14,7 +15,7 @@ __all__ = ["FORMAT", "UNSEEN", "ParsedScaler", "parse_scaler"]
 # What happens to series without observed values of a column.
 UNSEEN = ("error", "global", "skip")
 
-# The version of the JSON.
+# Format of the JSON.
 FORMAT = 1
 
 #: Lists in the name of a series.
@@ -41,28 +42,26 @@ def parse_scaler(text: str | bytes) -> ParsedScaler:
         plain = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the scaler's JSON cannot be read: {error}") from None
-    found = _arguments(plain)
-    unseen, pooled = plain.get("unseen", "global"), plain.get("pooled")
+    _expect(isinstance(plain, dict), "it is not an object")
+    check_format("the scaler's JSON", plain.get("format"), FORMAT)
+    for name in ("kind", "unseen", "series", "columns", "pooled"):
+        _expect(name in plain, f"it has no {name}")
+    kind, unseen, series, pooled = (plain[name] for name in ("kind", "unseen", "series", "pooled"))
+    _expect(isinstance(kind, str) and kind in KINDS, f"kind is {kind!r}")
+    _expect(series is None or isinstance(series, list), "series is not a list")
+    found = _arguments(kind, plain["columns"], series)
+    if series is None:
+        _expect(unseen is None and pooled is None, "it has one scaling, and pooled statistics")
+        return ParsedScaler(found, None, "global")
     _expect(unseen in UNSEEN, f"unseen is {unseen!r}")
-    if pooled is None:
-        return ParsedScaler(found, None, unseen)
-    together = _arguments(pooled)
-    same = all(together[name] == found[name] for name in ("kind", "columns"))
-    _expect(
-        same and together["series"] is None and found["series"] is not None,
-        "the pooled statistics do not belong to it",
-    )
+    together = _arguments(kind, pooled, None)
+    _expect(together["columns"] == found["columns"], "the pooled statistics do not belong to it")
     return ParsedScaler(found, together, unseen)
 
 
-def _arguments(plain: Any) -> dict[str, Any]:
-    """Return the statistics written in JSON, as arguments of `Scaler`."""
-    _expect(isinstance(plain, dict), "it is not an object")
-    _expect(plain.get("format") == FORMAT, f"format is {plain.get('format')!r}, expected {FORMAT}")
-    kind, columns, series = plain.get("kind"), plain.get("columns"), plain.get("series")
-    _expect(isinstance(kind, str) and kind in KINDS, f"kind is {kind!r}")
+def _arguments(kind: str, columns: Any, series: list[Any] | None) -> dict[str, Any]:
+    """Return the statistics of columns, written in JSON, as arguments of `Scaler`."""
     _expect(isinstance(columns, dict) and len(columns) > 0, "it names no columns")
-    _expect(series is None or isinstance(series, list), "series is not a list")
     rows = 1 if series is None else len(series)
     names = KINDS[kind].names
     keys = ("count", "weight", *names, *(f"{name}_error" for name in names))

@@ -919,7 +919,8 @@ class Windows:
                 other._selection, other.span, self.roles, self.table, future, step
             )
             other._columns = {name: other.table.column(name) for name in self.roles.all}
-        other.max_missing, other.max_gap, other._observed = 1.0, None, {}
+        other.max_missing, other.max_gap = 1.0, None
+        other._observed = dict.fromkeys(self._observed)
         if future is False and self._wanted is not None and self.layout != "columns":
             other._wanted = tuple(name for name in self._wanted if name[:7] != "future_")
             if not other._wanted:
@@ -1103,7 +1104,7 @@ class Windows:
             "fill": repr(self.fill),
             "max_missing": repr(self.max_missing),
             "max_gap": repr(self.max_gap),
-            **{name: int(least) for name, least in self._observed.items() if least},
+            **{name: int(least or 0) for name, least in self._observed.items()},
             "scaler": self._scaler_digest(),
             "starts": self._selection.digest(),
         }

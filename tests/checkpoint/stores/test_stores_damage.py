@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,11 +210,19 @@ def test_a_file_that_is_gone(kind: str, tmp_path: Path) -> None:
 
 def test_an_error_says_which_number_it_has(kind: str, tmp_path: Path) -> None:
     image = make_image(kind, tmp_path, last="bulk")
-    (image / "windeck.seal").write_bytes(b"windeck seal 1 00000000\n")
+    (image / "windeck.seal").write_bytes(b"windeck-seal 1 1 00000000\n")
     with pytest.raises(OSError, match=r"its file windeck\.seal cannot be read") as caught:
         open_store(f"{kind}://{image}")
     assert type(caught.value) is CorruptStoreError
     assert caught.value.errno == errno.EBADMSG
+
+
+def test_a_seal_of_a_later_format_is_no_damage(kind: str, tmp_path: Path) -> None:
+    image = make_image(kind, tmp_path, last="bulk")
+    line = b"windeck-seal 2 1 "
+    (image / "windeck.seal").write_bytes(b"%s%08x\n" % (line, zlib.crc32(line)))
+    with pytest.raises(ValueError, match=r"^windeck\.seal of .* has format 2, expected 1: a later"):
+        open_store(f"{kind}://{image}")
 
 
 # --- the end of the process ----------------------------------------------------------------------

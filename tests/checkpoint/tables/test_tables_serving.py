@@ -89,8 +89,8 @@ def test_rows_come_back(kind: str, fresh: Fresh) -> None:
                 if entry.values is not None
             }
             told = json.loads(store.get(b"windeck/r/user") or b"")
-            expected = {"dim": 4, "slots": 2, "rows": count, "clock": 1, "with_slots": slots}
-            assert told == expected
+            sizes = {"dim": 4, "dtype": "float32", "slots": 2, "rows": count}
+            assert told == {"format": 1, **sizes, "clock": 1, "with_slots": slots}
             new = ModelCore(4, 2)
             table = ModelTable(new, slot_value=0.5)
             assert checkpoint.import_rows(store, table, "user") == count
@@ -165,7 +165,8 @@ def test_what_cannot_be_exported(
 
 
 ROWS = [(b"windeck/r/t/1", np.zeros(2, np.float32).tobytes())]
-TOLD = {"dim": 2, "slots": 0, "rows": 1, "clock": 3, "with_slots": False}
+TOLD = {"format": 1, "dim": 2, "dtype": "float32", "slots": 0, "rows": 1, "clock": 3}
+TOLD |= {"with_slots": False}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,7 @@ TOLD = {"dim": 2, "slots": 0, "rows": 1, "clock": 3, "with_slots": False}
         (ROWS, {"clock": 2**62}, "cannot be read as an export: expected numbers"),
         (ROWS, {"dim": 2.0}, "cannot be read as an export: expected numbers"),
         (ROWS, {"with_slots": 1}, "cannot be read as an export: expected true or false"),
+        (ROWS, {"dtype": "int8"}, "as an export: expected float32 or bfloat16, found 'int8'"),
     ],
 )
 def test_rows_that_cannot_be(rows: Any, told: Any, words: str, memory: Store) -> None:
@@ -216,6 +218,17 @@ def test_tables_that_rows_do_not_fit(memory: Store) -> None:
     with pytest.raises(ValueError, match="the table t has 3 rows and counts 0 ids"):
         checkpoint.import_rows(memory, ModelTable(filled(2, 0, 3, counted=0)), "t")
     assert checkpoint.import_rows(memory, ModelTable(ModelCore(2, 1)), "t") == 1
-    memory.put_many([(b"windeck/r/t", b"{}")])
-    with pytest.raises(CorruptStoreError, match="cannot be read as an export: 'dim'"):
+
+
+@pytest.mark.parametrize("field", TOLD)
+def test_every_field_of_an_export_is_needed(field: str, memory: Store) -> None:
+    told = {name: value for name, value in TOLD.items() if name != field}
+    memory.put_many([*ROWS, (b"windeck/r/t", json.dumps(told).encode())])
+    with pytest.raises(CorruptStoreError, match=f"cannot be read as an export: '{field}'"):
+        checkpoint.import_rows(memory, ModelTable(ModelCore(2)), "t")
+
+
+def test_an_export_of_a_later_format_is_no_damage(memory: Store) -> None:
+    memory.put_many([(b"windeck/r/t", b'{"format": 2}')])
+    with pytest.raises(ValueError, match=r"^windeck/r/t has format 2, expected 1: a later windeck"):
         checkpoint.import_rows(memory, ModelTable(ModelCore(2)), "t")

@@ -1,10 +1,15 @@
-"""Write the files of this folder, all of them: what the library did, said and stored.
+"""Write the files of this folder, all of them: what the library served, reported and stored.
 
-They were made by the commit 9a763e5, before the code was moved about. They are never made anew to
-let a test pass: what they hold is promised to those who have such files. To add to them, check
-that commit out, with the new tests, and run ``python tests/golden/frozen/make.py PART``, where
-PART is one of the functions here: ``corpus``, ``scalers``, ``states``, ``caches``,
-``fingerprints``, ``names``, ``checkpoints``.
+They were made by the commit before the first release, and are never made anew to let a test pass:
+what they hold is promised to those who have such files. ``tests/frozen`` reads them.
+
+``python tests/golden/frozen/make.py`` writes all of them, ``make.py PART ...`` some, where PART is
+one of the functions here, which depend on those before them: ``corpus``, ``scalers``, ``states``,
+``caches``, ``fingerprints``, ``names``, ``checkpoints``. With WINDECK_TEST_FROZEN=FOLDER they are
+written into another folder, and ``pytest tests/frozen`` reads those. Two runs write the same bytes,
+except files of RocksDB, which hold random identities and times.
+
+Only ``names`` changes with a commit: that of a public name.
 """
 
 from __future__ import annotations
@@ -23,8 +28,10 @@ import pyarrow as pa  # noqa: E402
 from pyarrow import feather  # noqa: E402
 
 import windeck as wd  # noqa: E402
+from support import frozen_checkpoints  # noqa: E402
 from support import frozen_data as data  # noqa: E402
 from support import frozen_states as states_of  # noqa: E402
+from support.frozen_names import described  # noqa: E402
 
 
 def write(name: str, value: Any) -> None:
@@ -81,20 +88,17 @@ def fingerprints() -> None:
 
 
 def names() -> None:
-    from support.frozen_names import described
-
     (data.FROZEN / "public_names.txt").write_text(described(), encoding="utf-8")
 
 
 def checkpoints() -> None:
-    from support import frozen_checkpoints
-
     frozen_checkpoints.make()
 
 
 PARTS = [corpus, scalers, states, caches, fingerprints, names, checkpoints]
 
 if __name__ == "__main__":
+    data.FROZEN.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         if part.__name__ in sys.argv[1:] or not sys.argv[1:]:
             part()

@@ -353,17 +353,10 @@ class Head(NamedTuple):
 
 
 def encode_head(commits: Sequence[Commit], *, removed: int = 0) -> bytes:
-    """Encode the value of HEAD.
-
-    Tags are a field of their own, which former versions of windeck ignore when they read.
-    """
+    """Encode the value of HEAD."""
     kept = [commit._asdict() for commit in commits]
     tags = {tag: entry["generation"] for entry in kept for tag in entry.pop("tags")}
-    content: dict[str, Any] = {"kept": kept}
-    if removed:
-        content["removed"] = removed
-    if tags:
-        content["tags"] = tags
+    content = {"kept": kept, "removed": removed, "tags": tags}
     return encode(Label(Kind.HEAD), encode_json(content))
 
 
@@ -384,8 +377,8 @@ def read_head(values: Values, namespace: str) -> Head:
     try:
         content = json.loads(bytes(payload))
         commits = [_parse_commit(entry) for entry in content["kept"]]
-        commits = _with_tags(commits, content.get("tags", {}))
-        head = Head(value, commits, check_size(content.get("removed", 0)))
+        commits = _with_tags(commits, content["tags"])
+        head = Head(value, commits, check_size(content["removed"]))
     except _UNREADABLE as error:
         raise _unreadable(key, "a HEAD", error) from error
     return head
@@ -629,7 +622,7 @@ def _manifest_value(values: Values, namespace: str, commit: Commit) -> Iterator[
 
 
 def _parse_commit(found: Mapping[str, Any]) -> Commit:
-    commit = Commit(**{**found, "bases": tuple(map(check_size, found.get("bases", ()))),
+    commit = Commit(**{**found, "bases": tuple(map(check_size, found["bases"])),
                        "tags": ()})  # fmt: skip
     for name in ("generation", "save", "step", "manifest_bytes"):
         check_integer(name, getattr(commit, name))

@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from windeck._core import crc32c
+from windeck._util.validation import check_format
 from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces, View
 from windeck.checkpoint.stores.protocol import read_bytes
 
@@ -180,10 +181,7 @@ def decode(
     if actual != header_sum:
         raise _damaged(name, f"a header with CRC32C {actual:08x}", f"{header_sum:08x} as it says")
     _, version, kind, codec, item, part, index, generation, save, stored, plain, payload_sum = head
-    if version != FORMAT:
-        raise ValueError(
-            f"{name} has format {version}, expected {FORMAT}: a later windeck wrote it"
-        )
+    check_format(name, version, FORMAT)
     if (found := Label(kind, generation, save, item, part, index)) != expected:
         raise _mismatch(name, found, expected)
     payload = memoryview(value)[HEADER_BYTES:]

@@ -19,6 +19,7 @@ from windeck._util.validation import check_bytes
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
     CODES,
+    FORMAT,
     ExportedTensor,
     check_with_library,
     header_bytes,
@@ -175,7 +176,7 @@ def _plan_export(found: Checkpoint, root: str | None) -> _ExportPlan:
         for name, (saved, i) in infos.items()
     ]
     trees = {each: rename_tensors(found.trees[each], names) for each in roots}
-    described = {"format": 1, "step": found.step, "time": found.time, "trees": trees}
+    described = {"format": FORMAT, "step": found.step, "time": found.time, "trees": trees}
     return _ExportPlan(entries, aliases, json.dumps(described, separators=(",", ":")))
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "CODES",
     "DTYPES",
     "PACKED",
+    "FORMAT",
     "ExportedTensor",
     "check_with_library",
     "header_bytes",
@@ -24,7 +25,9 @@ __all__ = [
 ]
 __all__ += ["read_header", "rename_tensors", "write_json"]
 
-#: The format's names of dtypes, by torch's names.
+#: Format of the metadata under ``windeck`` of exported files.
+FORMAT = 1
+#: The names of dtypes in safetensors, by torch's names.
 CODES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from windeck._util.text import parse_json
+from windeck._util.validation import check_format
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import whole
-from windeck.checkpoint.safetensors.files import DTYPES, PACKED, read_header, rename_tensors
+from windeck.checkpoint.safetensors.files import (
+    DTYPES,
+    FORMAT,
+    PACKED,
+    read_header,
+    rename_tensors,
+)
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.write.commits import CHUNK_BYTES, check_numbers
 from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor, import_state
@@ -209,8 +216,7 @@ def _parse_metadata(
     names = {source.name for source in sources}
     try:
         found = json.loads(text["windeck"])
-        if found["format"] != 1:
-            raise ValueError(f"it has format {found['format']!r}, expected 1")
+        check_format("it", found["format"], FORMAT)
         roots = dict(found["trees"])
         for root, tree in roots.items():
             state_json.decode(tree, str)

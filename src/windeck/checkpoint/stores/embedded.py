@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from windeck._util.validation import check_format
 from windeck.checkpoint.stores.protocol import CorruptStoreError
 from windeck.checkpoint.stores.urls import StoreURL
 from windeck.io.local_files import (
@@ -48,6 +49,8 @@ __all__ = [
 #: Holds the number in the database. Hidden from scans, refused in writes.
 SEAL_KEY = b"\x00windeck.seal"
 SEAL = "windeck.seal"
+#: Format of the file.
+_SEAL_FORMAT = 1
 PARTS = "windeck.parts"
 #: A file that holds space on the disk, so that a database on a full disk can still be cleared.
 RESERVE = "windeck.reserve"
@@ -258,7 +261,7 @@ class Seal:
     def write(self, number: int) -> None:
         """Write a number to the file, after it is durable in the database."""
         self.number = number
-        line = b"windeck seal %d " % number
+        line = b"windeck-seal %d %d " % (_SEAL_FORMAT, number)
         # A temporary file of its own: a signal handler may sync in the middle of this.
         write_pieces(self._file, [b"%s%08x\n" % (line, zlib.crc32(line))])
         fsync_folder(os.path.dirname(self._file))
@@ -266,11 +269,11 @@ class Seal:
     def _read(self) -> int:
         with open(self._file, "rb", buffering=0) as file:
             data = file.read(100)
-        number = data[13:-10]
-        line = b"windeck seal %s " % number
-        if data != b"%s%08x\n" % (line, zlib.crc32(line)) or not number.isdigit():
+        found = re.fullmatch(rb"(windeck-seal (\d{1,9}) (\d{1,20}) )([0-9a-f]{8})\n", data)
+        if found is None or zlib.crc32(found[1]) != int(found[4], 16):
             raise CorruptStoreError(f"{self._url} is damaged: its file {SEAL} cannot be read")
-        return int(number)
+        check_format(f"{SEAL} of {self._url}", int(found[2]), _SEAL_FORMAT)
+        return int(found[3])
 
 
 def _exists(path: str) -> bool:

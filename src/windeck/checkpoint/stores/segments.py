@@ -30,7 +30,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 from windeck._core import crc32c
-from windeck._util.validation import check_integer
+from windeck._util.validation import check_format, check_integer
 from windeck.checkpoint.stores.protocol import LARGEST_KEY, LARGEST_VALUE, CorruptStoreError
 
 __all__ = ["SegmentFile", "ValuePlace", "encode_list", "encode_segment", "parse_index"]
@@ -192,10 +192,7 @@ def parse_list(name: str, data: bytes) -> tuple[list[SegmentFile], dict[bytes, b
     found = re.fullmatch(rb"%s (\d{1,9}) (\d{1,18}) ([0-9a-f]{8})" % _MAGIC.encode(), line)
     if found is None:
         raise CorruptStoreError(f"{name} is damaged: expected a list of segments")
-    if int(found[1]) != _FORMAT:
-        raise ValueError(
-            f"{name} has format {int(found[1])}, expected {_FORMAT}: a later windeck wrote it"
-        )
+    check_format(name, int(found[1]), _FORMAT)
     actual = len(rest), crc32c(rest)
     if actual != (int(found[2]), int(found[3], 16)):
         raise CorruptStoreError(

@@ -2,7 +2,8 @@
 
 ===============================  ================================================================
 ``namespace/r/name/<id>``        the id in decimals; float32, little-endian, nothing else
-``namespace/r/name``             JSON: ``dim``, ``slots``, ``rows``, ``clock``, ``with_slots``
+``namespace/r/name``             JSON: ``format``, ``dim``, ``dtype``, ``slots``, ``rows``,
+                                 ``clock``, ``with_slots``
 ===============================  ================================================================
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from windeck._core import bucket_of
+from windeck._util.validation import check_format
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
 from windeck.checkpoint.format.table_entries import BUCKETS, TableShape
@@ -30,6 +32,8 @@ from windeck.checkpoint.tables.writing import check_table, forget_saves, iter_en
 
 __all__ = ["export", "import_rows"]
 
+#: Format of an export, in its JSON.
+_FORMAT = 1
 #: Bytes of rows that are sorted and written at once.
 _WRITE_BYTES = 16 << 20
 #: Keys that are read or removed at once.
@@ -107,15 +111,16 @@ def export(
                 place.bulk_load(_pairs(prefix, rows.keys, values))
             known = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
             _remove_others(place, prefix, known)
-            header: dict[str, Any] = {
+            header = {
+                "format": _FORMAT,
                 "dim": shape.dim,
+                "dtype": shape.dtype,
                 "slots": shape.slots,
                 "rows": len(known),
                 "clock": clock,
+                "with_slots": bool(slots),
             }
-            if shape.dtype != "float32":
-                header["dtype"] = shape.dtype
-            place.put_many([(prefix[:-1], encode_json({**header, "with_slots": bool(slots)}))])
+            place.put_many([(prefix[:-1], encode_json(header))])
             place.sync()
             return len(known)
     finally:
@@ -177,7 +182,7 @@ def import_rows(
                 f"the table {name} has dim {found[0]} and {found[1]} slots, expected {wanted[0]} "
                 f"and {wanted[1]} as exported"
             )
-        dtype = header.get("dtype", "float32")
+        dtype = header["dtype"]
         if dtype != table_shape(core).dtype and not cast:
             raise TypeError(
                 f"the table {name} has dtype {table_shape(core).dtype}, expected {dtype} as "
@@ -269,18 +274,26 @@ def _read_header(place: Store, prefix: bytes) -> dict[str, Any]:
     value = place.get(prefix[:-1])
     if value is None:
         raise FileNotFoundError(f"there is no export {prefix[:-1].decode()}, expected that key")
+    what = prefix[:-1].decode()
     try:
-        header = json.loads(value)
-        numbers = [header[key] for key in ("dim", "slots", "rows", "clock")]
-        if any(type(n) is not int or not 0 <= n < 1 << 62 for n in numbers):
-            raise ValueError(f"expected numbers, found {numbers}")
-        if type(header["with_slots"]) is not bool:
-            raise ValueError("expected true or false in with_slots")
+        header: dict[str, Any] = dict(json.loads(value))
+        number = header["format"]
+        if number == _FORMAT:
+            _check_header(header)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CorruptStoreError(
-            f"{prefix[:-1].decode()} cannot be read as an export: {error}"
-        ) from error
-    return dict(header)
+        raise CorruptStoreError(f"{what} cannot be read as an export: {error}") from error
+    check_format(what, number, _FORMAT)
+    return header
+
+
+def _check_header(header: Mapping[str, Any]) -> None:
+    numbers = [header[key] for key in ("dim", "slots", "rows", "clock")]
+    if any(type(n) is not int or not 0 <= n < 1 << 62 for n in numbers):
+        raise ValueError(f"expected numbers, found {numbers}")
+    if type(header["with_slots"]) is not bool:
+        raise ValueError("expected true or false in with_slots")
+    if header["dtype"] not in ("float32", "bfloat16"):
+        raise ValueError(f"expected float32 or bfloat16, found {str(header['dtype'])[:80]!r}")
 
 
 def _insert(

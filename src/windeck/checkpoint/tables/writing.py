@@ -401,12 +401,11 @@ class _EmbeddingWriter:
 
     def manifest_entry(self, shards: Iterable[TableShard]) -> dict[str, Any]:
         """Return the table's entry for the writer's manifest, after all was written."""
-        first, *more = map(asdict, shards)
         return {
             "name": self.name, "dim": self.shape.dim, "dtype": self.shape.dtype,
             "slots": self.shape.slots, "config": self._config, "clock": self.clock,
             "rows": self._all_rows, "counted": self._counted,
-            "shard": first, **({"more": more} if more else {}),
+            "shards": [asdict(shard) for shard in shards],
         }  # fmt: skip
 
     def __enter__(self) -> _EmbeddingWriter:

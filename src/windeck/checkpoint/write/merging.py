@@ -77,7 +77,7 @@ def _merge_table(
                     f"the table {name} has {key} {entry[key]!r} with writer {writer}, expected "
                     f"{first[key]!r} as with writer {first_writer}"
                 )
-        for shard in map(parse_shard, (entry["shard"], *entry.get("more", ()))):
+        for shard in map(parse_shard, entry["shards"]):
             if shard.writer != writer:
                 raise ValueError(
                     f"the manifest of writer {writer} has a shard of writer {shard.writer} of the "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windeck._util.validation import check_format
 from windeck.checkpoint.background import settle
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.keys import drop_parts, list_parts
@@ -37,6 +38,10 @@ from windeck.checkpoint.write.commits import (
 __all__ = ["Plan", "begin", "check_base", "discard", "finish"]
 
 
+#: Format of a plan, in its fields.
+_FORMAT = 1
+
+
 @dataclass(frozen=True)
 class Plan:
     """The parameters of a save that all its writers share; made by `begin`.
@@ -46,6 +51,8 @@ class Plan:
 
     Attributes
     ----------
+    format
+        1: the writers and the process that merges have to be of the same format.
     generation, save
         Number of the save, which no other save has, and a random number.
     step
@@ -71,9 +78,11 @@ class Plan:
     base: int
     incremental: bool = False
     longest_chain: int = LONGEST_CHAIN
+    format: int = _FORMAT
     digest: str = ""
 
     def __post_init__(self) -> None:
+        check_format("the plan", self.format, _FORMAT)
         check_numbers({name: getattr(self, name) for name in LIMITS})
         check_bool("incremental", self.incremental)
         keys.check_namespace(self.namespace)
