@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import re
 import tempfile
 import threading
 from pathlib import Path
@@ -15,13 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import feather, parquet
+from pyarrow import feather
 
 import windeck as wd
 from support.object_servers import Website
 from support.streamed_tables import arrow_table, write_files
 from windeck.columns.columns import ColumnData
-from windeck.io import blocks, ranges, row_reader
+from windeck.io import blocks, row_reader
 from windeck.io.ranges import REQUESTS
 from windeck.io.row_reader import RowReader
 from windeck.table.streamed import StreamedTable
@@ -173,31 +171,6 @@ def test_remote_batches_are_read_by_their_ranges_and_first_rows_once(
         # A column of a batch has 160 kB: x and z are too far apart for one request.
         assert web.server.count("^GET .*bytes=") == (4 if first else 2)
         assert web.server.count("^HEAD ") == 2
-
-
-def test_remote_row_groups_are_read_in_pieces(
-    tmp_path: Path, web: Website, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "CUT_BYTES", 1)
-    monkeypatch.setattr(ranges, "GAP_BYTES", 0)
-    data = pa.table({name: np.random.default_rng(0).normal(size=40_000) for name in "xyz"})
-    sink = io.BytesIO()
-    options: dict[str, Any] = {"use_dictionary": False, "compression": "none"}
-    parquet.write_table(data, sink, data_page_size=4096, write_batch_size=64, **options)
-    web.objects["a.parquet"] = sink.getvalue()
-    table = wd.Table.read(
-        f"{web.url}/a.parquet", in_memory=False, columns=["x", "z"], group_bytes=200_000
-    )
-    assert isinstance(table, StreamedTable)
-    assert table.num_blocks > 20
-    low, high = table.block_offsets[[7, 9]]
-    web.server.clear()
-    found = table.reader.read(("x", "z"), np.array([low]), np.array([high]))
-    for name in "xz":
-        np.testing.assert_array_equal(found[name].values, data[name].to_numpy()[low:high])
-    asked = [re.search(r"bytes=(\d+)-(\d+)", request) for request in web.server.requests]
-    read = sum(int(one[2]) - int(one[1]) + 1 for one in asked if one is not None)
-    assert 16 * (high - low) < read < 1.5 * 16 * (high - low)
 
 
 def test_parts_are_read_one_by_one_if_they_are_large(

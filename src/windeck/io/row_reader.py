@@ -140,6 +140,10 @@ class RowReader:
         self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
         #: True if a file is remote.
         self.is_remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
+        #: True if row groups of a remote file are fetched as a whole: it is not cached.
+        self._fetches_parts = any(
+            stored.file.kind == "Parquet" and _is_fetched(stored.file.path) for stored in self.files
+        )
         self._drop_parts()
 
     def _drop_parts(self) -> None:
@@ -163,6 +167,11 @@ class RowReader:
         """Return the bytes of the values of some columns in a row, in memory."""
         return sum(self.forms[name].dtype.itemsize for name in names)
 
+    @property
+    def stored_row_bytes(self) -> int:
+        """Bytes of a row of all columns in Arrow at least; texts count as their offsets."""
+        return max(sum(_arrow_bits(form.kind) for form in self.forms.values()) // 8, 1)
+
     def splits(self, names: Sequence[str]) -> bool:
         """Return True if any rows of a part can be read without the others."""
         return all(stored.file.splits(names) for stored in self.files)
@@ -175,8 +184,12 @@ class RowReader:
         """Return the bytes of the largest part that is read as a whole; 0 if none is.
 
         Parquet is decoded page by page, Arrow by rows, unless a batch is compressed or has strings.
+        Of remote Parquet the columns of a row group are fetched as a whole; small ones are among
+        the bytes for reading that come on top of any budget.
         """
         sizes = [0]
+        if self._fetches_parts and (size := self._largest_part(tuple(names))) > READING_BYTES:
+            sizes.append(size)
         for stored in self.files:
             if stored.file.kind != "Parquet" and not stored.file.splits(names):
                 by_part = [stored.file.stored_bytes(name) for name in names]
@@ -191,15 +204,14 @@ class RowReader:
             self._largest[names] = int(self.stored_parts(names)[0].max(initial=0))
         return self._largest[names]
 
-    @property
-    def cuts(self) -> list[list[int]]:
-        """First rows of pieces inside of row groups, of each file; [] if no row group is cut."""
-        cuts = [one.file.cuts for one in self.files]
-        return cuts if any(cuts) else []
-
-    def shared_bytes(self, names: Sequence[str]) -> int:
-        """Return the bytes of pages that two pieces of row groups read, over all files."""
-        return sum(one.file.shared_bytes(names) for one in self.files)
+    def part_name(self, row: int) -> str:
+        """Return a text that names the row group or record batch of a row, and its file."""
+        number = int(np.searchsorted(self._file_rows, row, side="right")) - 1
+        file = self.files[number].file
+        ends = np.cumsum(file.part_rows) + self._file_rows[number]
+        part = int(np.searchsorted(ends, row, side="right"))
+        noun = "row group" if file.kind == "Parquet" else "record batch"
+        return f"{noun} {part} of {file.path!r}"
 
     def stored_bytes(self, names: Sequence[str], wanted: Any) -> int:
         """Return the bytes in the files of columns of the parts that have `wanted` rows.
@@ -511,6 +523,19 @@ class RowReader:
         begin, end = self.part_offsets[part : part + 2].tolist()
         for row, (array,) in self.scan((name,), begin, end):
             yield row, array
+
+
+def _is_fetched(path: str) -> bool:
+    """Return True for a remote file that is not read from a local cache."""
+    remote = filesystem.remote_path(path)
+    return remote is not None and remote.mount.cache is None
+
+
+def _arrow_bits(kind: Any) -> int:
+    try:
+        return int(kind.bit_width)
+    except ValueError:  # of variable width
+        return 32
 
 
 def _keep_one(spare: list[mmap.mmap], memory: mmap.mmap) -> None:
