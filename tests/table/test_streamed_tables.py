@@ -197,6 +197,17 @@ class TestLargeRowGroups:
         with pytest.raises(MemoryError, match=named) as got:
             wd.Windows(self.read(other, memory_budget=3 << 20), context_length=32)
         assert counted.bytes < 0.5 * other.stat().st_size  # ids and time
+        if kind == "zstd":  # a batch is read beside the groups
+            most = int(str(got.value).split("of which up to ")[1].split()[0].replace(",", ""))
+            for share, fits in ((0.9, True), (1.1, False)):
+                few = tmp_path / "few"
+                feather.write_feather(data, few, compression="zstd", chunksize=int(share * most))
+                small = self.read(few, memory_budget=3 << 20, group_bytes=1)
+                if fits:
+                    wd.Windows(small, context_length=32)
+                else:
+                    with pytest.raises(MemoryError, match="record batch 0 of"):
+                        wd.Windows(small, context_length=32)
         least = int(str(got.value).split("memory_budget=")[1].split()[0])
         table = self.read(other, memory_budget=least)
         windows = wd.Windows(table, context_length=32)

@@ -146,9 +146,12 @@ class BlockedWindows:
         )
         room = budget * (HEAD_SHARE - 1) // HEAD_SHARE // (2 * self.lanes)
         most = 8 * room // self._row_bits - self._behind
-        if most < 1:
+        if most < 1 or not len(self._lows):
             return f"pass {more}, fewer columns or shorter windows"
         row, count = self._largest_part()
+        # Of a part that is read beside the groups, as many rows are in memory once more.
+        of_groups = 2 * self.lanes * self._row_bits
+        most = most * of_groups // (of_groups + 8 * self.reader.largest_read(self.names) // count)
         if self._least_budget_of(-(-(count + self._behind) * self._row_bits // 8)) <= budget:
             return f"pass {more} or a smaller group_bytes="
         # With these rows, groups of 32 blocks fit, or of as many as long windows leave room for.
