@@ -173,6 +173,37 @@ def test_remote_batches_are_read_by_their_ranges_and_first_rows_once(
         assert web.server.count("^HEAD ") == 2
 
 
+@pytest.mark.parametrize("kind", ["parquet", "lz4"])
+def test_rows_of_a_large_part_are_kept_for_those_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Series by series, a part is not decoded for each of them."""
+    monkeypatch.setattr(row_reader, "CACHED_BYTES", 8 * 100)
+    data = arrow_table([950])
+    reader = reader_of(write_files(data, tmp_path, [], 900, kind))
+    plain_scan, scans = RowReader.scan, []
+
+    def noted(self: RowReader, names: Any, low: int, high: int) -> Any:
+        scans.append((low, high))
+        return plain_scan(self, names, low, high)
+
+    monkeypatch.setattr(RowReader, "scan", noted)
+    for start in range(0, 950, 7):
+        rows = slice(start, min(start + 7, 950))
+        assert shown(reader, "load", rows) == plain(data, "load", list(range(950))[rows])
+    kept = [(low, min(low + 100, 900)) for low in range(0, 900, 100)] + [(900, 950)]
+    assert set(kept) <= set(scans)
+    crossing = [one for one in scans if one not in kept]
+    assert len(scans) == len(kept) + len(crossing) <= 2 * len(kept)
+    assert all(high - low == 7 for low, high in crossing)
+    # All rows at once, or some far apart, are decoded once for each part.
+    scans.clear()
+    assert shown(reader, "load", slice(None)) == plain(data, "load", list(range(950)))
+    some = np.array([3, 899, 450])
+    assert shown(reader, "load", some) == plain(data, "load", some.tolist())
+    assert scans == [(0, 900), (3, 900)]
+
+
 def test_parts_are_read_one_by_one_if_they_are_large(
     tmp_path: Path, web: Website, monkeypatch: pytest.MonkeyPatch
 ) -> None:

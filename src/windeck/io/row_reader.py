@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,7 +30,8 @@ from windeck.io.reading import cast_to_common
 
 __all__ = ["ColumnForm", "RowReader"]
 
-#: Bytes of decoded columns of parts that are kept for the next access to rows beside them.
+#: Bytes of decoded columns of parts, or of some rows of large ones, that are kept for the next
+#: access to rows beside them.
 CACHED_BYTES = 1 << 24
 #: Bytes of first rows of parts that are kept, unless there is a memory budget.
 HEAD_BYTES = 1 << 28
@@ -149,7 +151,9 @@ class RowReader:
     def _drop_parts(self) -> None:
         """Drop the decoded columns of parts that are kept."""
         self._cache = LRUCache(
-            1 << 20, total_size=CACHED_BYTES, size_of=lambda key: self._part_bytes(*key)
+            1 << 20,
+            total_size=CACHED_BYTES,
+            size_of=lambda key: self.row_bytes((key[0],)) * (key[2] - key[1]),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,9 +163,6 @@ class RowReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={}, _by_process={})
         self.__post_init__()
-
-    def _part_bytes(self, part: int, name: str) -> int:
-        return self.row_bytes((name,)) * int(np.diff(self.part_offsets[part : part + 2])[0])
 
     def row_bytes(self, names: Sequence[str]) -> int:
         """Return the bytes of the values of some columns in a row, in memory."""
@@ -502,26 +503,37 @@ class RowReader:
             for row, (array,) in self.scan((name,), low, high):
                 yield row, array
             return
-        part = int(np.searchsorted(self.part_offsets, low, side="right")) - 1
         while low < high:
-            for row, array in self._whole_part(name, part):
-                first, last = max(low, row), min(high, row + len(array))
-                if first < last:
-                    yield first, array.slice(first - row, last - first)
-            part += 1
-            low = int(self.part_offsets[part])
+            begin, end, last = self._kept_rows(name, low)
+            found: Iterable[tuple[int, Any]]
+            if min(high, last) > end:  # Rows beyond what is kept: all are decoded once.
+                end = min(high, last)
+                found = self._decoded(name, low, end)
+            else:
+                found = self._cache.get((name, begin, end), partial(self._kept, name, begin, end))
+            for row, array in found:
+                first, stop = max(low, row), min(high, row + len(array))
+                if first < stop:
+                    yield first, array.slice(first - row, stop - first)
+            low = end
 
-    def _whole_part(self, name: str, part: int) -> Iterable[tuple[int, Any]]:
-        """Return (first row, array) of a column of a part; small parts are kept for a while."""
-        if self._part_bytes(part, name) > CACHED_BYTES:
-            return self._part(name, part)
-        kept: list[tuple[int, Any]]
-        kept = self._cache.get((part, name), lambda: list(self._part(name, part)))
-        return kept
+    def _kept_rows(self, name: str, row: int) -> tuple[int, int, int]:
+        """Return the rows that are kept with a row, of a column, and the end of their part.
 
-    def _part(self, name: str, part: int) -> Iterator[tuple[int, Any]]:
-        begin, end = self.part_offsets[part : part + 2].tolist()
-        for row, (array,) in self.scan((name,), begin, end):
+        They are the part, or as many rows of a larger one as `CACHED_BYTES` hold: a part is decoded
+        from its beginning, and series are read one after the other.
+        """
+        part = int(np.searchsorted(self.part_offsets, row, side="right")) - 1
+        first, last = self.part_offsets[part : part + 2].tolist()
+        most = max(CACHED_BYTES // self.row_bytes((name,)), 1)
+        begin = first + (row - first) // most * most
+        return begin, min(begin + most, last), last
+
+    def _kept(self, name: str, low: int, high: int) -> list[tuple[int, Any]]:
+        return list(self._decoded(name, low, high))
+
+    def _decoded(self, name: str, low: int, high: int) -> Iterator[tuple[int, Any]]:
+        for row, (array,) in self.scan((name,), low, high):
             yield row, array
 
 
