@@ -84,6 +84,84 @@ def test_rows_of_columns_are_those_of_pyarrow(
     assert merged == expected
 
 
+#: Options of the writers of Parquet files whose row groups are read: encodings, codecs, versions.
+WRITERS: dict[str, dict[str, Any]] = {
+    "plain": {"use_dictionary": False, "compression": "none"},
+    "zstd": {"compression": "zstd", "use_dictionary": ["text", "i8"], "write_page_checksum": True},
+    "v2": {"use_dictionary": ["text"], "data_page_version": "2.0", "compression": "snappy"},
+    "indexed": {"write_page_index": True, "use_dictionary": ["text"]},
+    "delta": {
+        "use_dictionary": False,
+        "column_encoding": {"u32": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY"},
+    },
+    "bare": {"use_dictionary": ["text"], "store_schema": False, "coerce_timestamps": "us"},
+    "old": {
+        "version": "1.0",
+        "use_dictionary": ["text", "code"],
+        "use_deprecated_int96_timestamps": True,
+        "compression": "gzip",
+        "store_schema": False,
+    },
+    "split": {
+        "use_dictionary": False,
+        "compression": "brotli",
+        "column_encoding": {"f64": "BYTE_STREAM_SPLIT", "u32": "BYTE_STREAM_SPLIT"},
+    },
+    "lz4": {"compression": "lz4", "use_dictionary": ["code"], "data_page_version": "2.0"},
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, found = tmp_path_factory.mktemp("written"), {}
+    small = {"row_group_size": 130, "data_page_size": 400, "write_batch_size": 16}
+    for name, options in WRITERS.items():
+        found[name] = folder / f"{name}.parquet"
+        parquet.write_table(every_type(), found[name], **small, **options)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    writer=st.sampled_from(list(WRITERS)),
+    names=st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
+    rows=st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)),
+)
+def test_rows_of_all_encodings_of_parquet_are_those_of_pyarrow(
+    written: dict[str, Path], writer: str, names: list[str], rows: tuple[int, int]
+) -> None:
+    start, stop = sorted(rows)
+    file = open_parted(str(written[writer])).file
+    assert file.part_rows == [130, 130, 40]
+    expected = parquet.read_table(written[writer], columns=names).slice(start, stop - start)
+    merged: dict[str, list[Any]] = {name: [] for name in names}
+    schemas = set()
+    for batch in file.batches(names, start, stop):
+        batch.validate(full=True)
+        schemas.add(batch.schema)
+        for name, column in batch.to_pydict().items():
+            merged[name] += column
+    assert len(schemas) <= 1
+    assert merged == expected.to_pydict()
+
+
+@settings(max_examples=100, deadline=None)
+@given(place=st.floats(0, 1), value=st.integers(0, 255), writer=st.sampled_from(["v2", "indexed"]))
+def test_damaged_parquet_gives_rows_or_an_error_that_names_the_file(
+    written: dict[str, Path], place: float, value: int, writer: str
+) -> None:
+    content = bytearray(written[writer].read_bytes())
+    content[int(place * (len(content) - 1))] = value
+    path = written[writer].with_name("damaged.parquet")
+    path.write_bytes(content)
+    try:
+        file = open_parted(str(path)).file
+        found = sum(batch.num_rows for batch in file.batches(["f64", "text"], 10, 200))
+    except ValueError as error:
+        found = 190 * ("damaged.parquet" in str(error))
+    assert found == 190
+
+
 def test_metadata(paths: dict[str, Path]) -> None:
     data = every_type()
     for kind in ("uncompressed", "parquet"):

@@ -247,8 +247,8 @@ def test_folders_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
-def test_large_row_groups_are_cut(tmp_path: Path) -> None:
-    """A file with columns of folders is read in pieces as another one."""
+def test_large_row_groups_are_read_whole(tmp_path: Path) -> None:
+    """Also of a file with columns of folders."""
     rows = 2_000_000
     values = np.random.default_rng(0).normal(size=rows)
     path = tmp_path / "level=3" / "a.parquet"
@@ -261,7 +261,10 @@ def test_large_row_groups_are_cut(tmp_path: Path) -> None:
     batch = windows.gather(np.array([0, 1_234_567]))
     assert batch["past_target"][1, :, 0].tolist() == values[1_234_567:1_234_570].tolist()
     assert (batch["past_covariates"] == 3).all()
-    assert any(table.reader.cuts)
+    assert table.block_offsets.tolist() == [0, rows]
+    small = wd.Table.read(tmp_path, columns=["x", "level"], in_memory=False, memory_budget="2MB")
+    with pytest.raises(MemoryError, match=r"row group 0 of '.*level=3/a.parquet'"):
+        wd.Windows(small, context_length=3, target_columns=["x"], past_covariates=["level"])
 
 
 def test_jagged(tmp_path: Path) -> None:

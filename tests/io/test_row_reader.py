@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import re
 import tempfile
 import threading
 from pathlib import Path
@@ -15,13 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import feather, parquet
+from pyarrow import feather
 
 import windeck as wd
 from support.object_servers import Website
 from support.streamed_tables import arrow_table, write_files
 from windeck.columns.columns import ColumnData
-from windeck.io import blocks, ranges, row_reader
+from windeck.io import blocks, row_reader
 from windeck.io.ranges import REQUESTS
 from windeck.io.row_reader import RowReader
 from windeck.table.streamed import StreamedTable
@@ -175,29 +173,35 @@ def test_remote_batches_are_read_by_their_ranges_and_first_rows_once(
         assert web.server.count("^HEAD ") == 2
 
 
-def test_remote_row_groups_are_read_in_pieces(
-    tmp_path: Path, web: Website, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["parquet", "lz4"])
+def test_rows_of_a_large_part_are_kept_for_those_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(blocks, "CUT_BYTES", 1)
-    monkeypatch.setattr(ranges, "GAP_BYTES", 0)
-    data = pa.table({name: np.random.default_rng(0).normal(size=40_000) for name in "xyz"})
-    sink = io.BytesIO()
-    options: dict[str, Any] = {"use_dictionary": False, "compression": "none"}
-    parquet.write_table(data, sink, data_page_size=4096, write_batch_size=64, **options)
-    web.objects["a.parquet"] = sink.getvalue()
-    table = wd.Table.read(
-        f"{web.url}/a.parquet", in_memory=False, columns=["x", "z"], group_bytes=200_000
-    )
-    assert isinstance(table, StreamedTable)
-    assert table.num_blocks > 20
-    low, high = table.block_offsets[[7, 9]]
-    web.server.clear()
-    found = table.reader.read(("x", "z"), np.array([low]), np.array([high]))
-    for name in "xz":
-        np.testing.assert_array_equal(found[name].values, data[name].to_numpy()[low:high])
-    asked = [re.search(r"bytes=(\d+)-(\d+)", request) for request in web.server.requests]
-    read = sum(int(one[2]) - int(one[1]) + 1 for one in asked if one is not None)
-    assert 16 * (high - low) < read < 1.5 * 16 * (high - low)
+    """Series by series, a part is not decoded for each of them."""
+    monkeypatch.setattr(row_reader, "CACHED_BYTES", 8 * 100)
+    data = arrow_table([950])
+    reader = reader_of(write_files(data, tmp_path, [], 900, kind))
+    plain_scan, scans = RowReader.scan, []
+
+    def noted(self: RowReader, names: Any, low: int, high: int) -> Any:
+        scans.append((low, high))
+        return plain_scan(self, names, low, high)
+
+    monkeypatch.setattr(RowReader, "scan", noted)
+    for start in range(0, 950, 7):
+        rows = slice(start, min(start + 7, 950))
+        assert shown(reader, "load", rows) == plain(data, "load", list(range(950))[rows])
+    kept = [(low, min(low + 100, 900)) for low in range(0, 900, 100)] + [(900, 950)]
+    assert set(kept) <= set(scans)
+    crossing = [one for one in scans if one not in kept]
+    assert len(scans) == len(kept) + len(crossing) <= 2 * len(kept)
+    assert all(high - low == 7 for low, high in crossing)
+    # All rows at once, or some far apart, are decoded once for each part.
+    scans.clear()
+    assert shown(reader, "load", slice(None)) == plain(data, "load", list(range(950)))
+    some = np.array([3, 899, 450])
+    assert shown(reader, "load", some) == plain(data, "load", some.tolist())
+    assert scans == [(0, 900), (3, 900)]
 
 
 def test_parts_are_read_one_by_one_if_they_are_large(

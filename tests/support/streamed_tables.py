@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 import windeck as wd
-from windeck.io import blocks
 from windeck.table.streamed import StreamedTable
 
 READ: dict[str, Any] = {"id_columns": "id", "timestamp_column": "time", "categories": ["kind"]}
@@ -47,20 +45,14 @@ def arrow_table(lengths: Sequence[int], seed: int = 0) -> pa.Table:
 def write_files(
     data: pa.Table, folder: Path, cuts: Sequence[int], part_rows: int, kind: str
 ) -> list[Path]:
-    """Write rows between cuts into files of parts of `part_rows` rows.
-
-    The kind "pages" is Parquet with pages of 8 rows.
-    """
+    """Write rows between cuts into files of parts of `part_rows` rows."""
     edges = [0, *sorted(cuts), len(data)]
     paths = []
     for number, (start, stop) in enumerate(itertools.pairwise(edges)):
         rows = data.slice(start, stop - start)
-        path = folder / f"part{number}.{'parquet' if kind in ('parquet', 'pages') else 'arrow'}"
+        path = folder / f"part{number}.{'parquet' if kind == 'parquet' else 'arrow'}"
         if kind == "parquet":
             parquet.write_table(rows, path, row_group_size=part_rows, data_page_size=256)
-        elif kind == "pages":
-            small: dict[str, Any] = {"data_page_size": 1, "write_batch_size": 8}
-            parquet.write_table(rows, path, row_group_size=part_rows, **small)
         else:
             feather.write_feather(rows, path, compression=kind, chunksize=part_rows)
         paths.append(path)
@@ -97,9 +89,7 @@ class Case:
         options: dict[str, Any] = {}
         if self.columns is not None:
             options = {"columns": self.columns, "categories": ()}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "CUT_BYTES", 1)  # Row groups are as small.
-            return read_both(paths, group_bytes=self.group_bytes, **options)
+        return read_both(paths, group_bytes=self.group_bytes, **options)
 
 
 @st.composite
@@ -131,7 +121,7 @@ def cases(draw: st.DrawFn) -> Case:
         lengths,
         draw(st.lists(st.integers(0, rows), max_size=3)),
         draw(st.integers(1, 70)),
-        draw(st.sampled_from(["parquet", "pages", "uncompressed", "lz4"])),
+        draw(st.sampled_from(["parquet", "uncompressed", "lz4"])),
         draw(st.sampled_from([1, 300, 1500, 10**6])),
         draw(st.integers(0, 99)),
         columns,

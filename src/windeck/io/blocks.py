@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -27,13 +26,11 @@ from windeck.io.footers import (
     BatchLayout,
     batch_layout,
     check_lengths,
-    flat_leaves,
     has_native_order,
     ipc_blocks,
 )
 from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, validate
 from windeck.io.parquet import ParquetFile
-from windeck.io.parquet_pages import Pages, cut_rows, find_pages, read_pages, side_by_side
 from windeck.io.ranges import REQUESTS, RemoteReader, merge_ranges
 
 #: A column, and True for its validity bitmap.
@@ -56,10 +53,6 @@ GAP_BYTES = 1 << 12
 MOST_GAP_BYTES, GAP_SHARE = 1 << 16, 1 / 16
 #: Bytes of the columns of a row group, as stored, that are read at once.
 GROUP_READ_BYTES = 1 << 24
-#: Blocks that a group has at least, if parts of files are small enough.
-BLOCKS_IN_GROUP = 32
-#: Bytes of a row group, in memory, that is never cut.
-CUT_BYTES = 1 << 22
 
 
 class PartedFile(Protocol):
@@ -84,18 +77,6 @@ class PartedFile(Protocol):
 
     def first_bytes(self, name: str, rows: int) -> list[int]:
         """Return about how many bytes are read for the first rows of a column of each part."""
-
-    @property
-    def cuts(self) -> list[int]:
-        """First rows in the file of pieces inside of row groups."""
-
-    def cut(
-        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
-    ) -> None:
-        """Cut large row groups into pieces, where that can be."""
-
-    def shared_bytes(self, names: Sequence[str]) -> int:
-        """Return the bytes that pieces of row groups read in addition."""
 
     def null_count(self, name: str) -> int | None:
         """Return the nulls of a column as the file's metadata counts them; None if unknown."""
@@ -212,105 +193,7 @@ def _version(size: int, modified: int, tag: str) -> str:
 
 
 class RangedParquetFile(ParquetFile):
-    """A Parquet file, of which row groups are read one by one: small ones by few requests.
-
-    Large row groups may be cut into pieces of whole pages, see `cut`.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        #: Row group, first row in it, and the row behind the last, of each part.
-        self._parts = [(group, 0, rows) for group, rows in enumerate(self.group_rows)]
-        self._pages: dict[tuple[int, str], Pages] = {}
-        self._leaves: dict[bytes, bytes] = {}
-
-    @property
-    def part_rows(self) -> list[int]:
-        """Rows of each part: a row group or a piece of one."""
-        return [stop - start for _, start, stop in self._parts]
-
-    @property
-    def cuts(self) -> list[int]:
-        """First rows in the file of pieces inside of row groups."""
-        first = np.cumsum([0, *self.part_rows]).tolist()
-        return [row for row, (_, start, _) in zip(first, self._parts, strict=False) if start]
-
-    def cut(
-        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
-    ) -> None:
-        """Cut row groups of more than `group_bytes` into pieces that are read on their own.
-
-        Pieces have 1/32 to 1/8 of `group_bytes`, or a page. Row groups of less than `CUT_BYTES`
-        stay whole, and those of which a column has one page, is nested, or has pages that cannot be
-        told.
-
-        Parameters
-        ----------
-        names, others
-            Columns whose pages decide where to cut, and others that will be read.
-        row_bytes
-            Bytes in memory of a row of `names`.
-        """
-        most = max(group_bytes, CUT_BYTES) // max(row_bytes, 1)
-        large = [group for group, rows in enumerate(self.group_rows) if rows > most]
-        if not large:
-            return
-        self._leaves = flat_leaves(self.path)
-        every = list(dict.fromkeys([*names, *others]))
-        keys = [(group, name) for group in large for name in every]
-        with filesystem.RangeReader(self.path) as file:
-
-            def find(number: int) -> Pages | None:
-                group, name = keys[number]
-                chunk = self._chunk(group, name)
-                if chunk is None or name.encode() not in self._leaves:
-                    return None
-                return find_pages(file, chunk, self.group_rows[group])
-
-            threads = REQUESTS if filesystem.is_remote(self.path) else 1
-            found = dict(
-                zip(keys, run_in_threads(find, len(keys), threads, portion=1), strict=True)
-            )
-        least = max(group_bytes // BLOCKS_IN_GROUP // row_bytes, 1)
-        parts = []
-        for group, rows in enumerate(self.group_rows):
-            borders = [0, rows]
-            pages = {(group, name): found.get((group, name)) for name in every}
-            known = {key: one for key, one in pages.items() if one is not None}
-            if rows > most and len(known) == len(every):
-                columns = [known[group, name] for name in dict.fromkeys(names)]
-                borders = cut_rows(columns, least, group_bytes // row_bytes // 8)
-            if len(borders) > 2:
-                self._pages |= known
-            parts += [(group, *piece) for piece in pairwise(borders)]
-        self._parts = parts
-
-    def stored_bytes(self, name: str) -> list[int]:
-        """Return the bytes that are read of a column for each part, as stored."""
-        by_group, found = super().stored_bytes(name), []
-        for group, start, stop in self._parts:
-            pages = self._pages.get((group, name))
-            if pages is None:
-                found.append(by_group[group] * (stop - start) // max(self.group_rows[group], 1))
-            else:
-                found.append(pages.stored_bytes(start, stop))
-        return found
-
-    def shared_bytes(self, names: Sequence[str]) -> int:
-        """Return the bytes that pieces of row groups read in addition: pages of two of them."""
-        if not self.cuts:
-            return 0
-        whole = super().stored_bytes
-        return sum(sum(self.stored_bytes(name)) - sum(whole(name)) for name in names)
-
-    def first_bytes(self, name: str, rows: int) -> list[int]:
-        """Return about how many bytes are read for the first rows of a column of each part."""
-        by_group, found = super().first_bytes(name, rows), []
-        for group, start, stop in self._parts:
-            pages = self._pages.get((group, name))
-            last = min(start + rows, stop)
-            found.append(by_group[group] if pages is None else pages.stored_bytes(start, last))
-        return found
+    """A Parquet file, of which row groups are read one by one: small ones by few requests."""
 
     def batches(
         self,
@@ -323,17 +206,12 @@ class RangedParquetFile(ParquetFile):
         reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
-        stored = super().stored_bytes
-        sizes = [stored(name) for name in names]
+        sizes = [self.stored_bytes(name) for name in names]
         row = 0
         for group, rows in enumerate(self.group_rows):
             first, last = max(start, row), min(stop, row + rows)
             row += rows
             if first >= last:
-                continue
-            if all((group, name) in self._pages for name in names):
-                low = first - row + rows
-                yield from self._some_rows(group, names, low, low + last - first, reader)
                 continue
             small = sum(size[group] for size in sizes) <= GROUP_READ_BYTES
             # Of the first rows alone, the first pages are enough.
@@ -341,35 +219,6 @@ class RangedParquetFile(ParquetFile):
             yield from super().batches(
                 names, first, last, whole_groups=whole, use_threads=not small, reader=reader
             )
-
-    def _some_rows(
-        self, group: int, names: Sequence[str], start: int, stop: int, reader: RemoteReader | None
-    ) -> Iterator[Any]:
-        """Yield record batches of rows [start, stop) of a row group of known pages."""
-        indices = column_indices(self._schema, names, self.path)
-        fields = [self._schema.field(index) for index in indices]
-        pages = [self._pages[group, name] for name in names]
-        plan = [[span for one in pages for span in one.ranges(start, stop)]]
-        writer = str(self._metadata.created_by or "").encode()
-        with (
-            name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, plan, True, reader) as source,
-        ):
-            self._check_int96(names, [group], reader)
-            columns = [
-                read_pages(
-                    source,
-                    one,
-                    field,
-                    self._leaves[field.name.encode()],
-                    writer,
-                    (start, stop),
-                    read_dictionary=self._reads_dictionary(field.name),
-                )
-                for one, field in zip(pages, fields, strict=True)
-            ]
-            for arrays in side_by_side(columns):
-                yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 class RangedIpcFile:
@@ -447,18 +296,6 @@ class RangedIpcFile:
 
     def first_bytes(self, name: str, rows: int) -> list[int]:
         return self.stored_bytes(name)
-
-    @property
-    def cuts(self) -> list[int]:
-        return []
-
-    def cut(
-        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
-    ) -> None:
-        """Leave record batches whole."""
-
-    def shared_bytes(self, names: Sequence[str]) -> int:
-        return 0
 
     def column_bytes(self, name: str) -> int:
         return sum(self.stored_bytes(name))

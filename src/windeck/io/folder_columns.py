@@ -223,22 +223,6 @@ class FolderColumns:
     def overhead_bytes(self) -> int:
         return int(self.file.overhead_bytes)
 
-    @property
-    def cuts(self) -> list[int]:
-        found: list[int] = self.file.cuts
-        return found
-
-    def cut(
-        self, names: Sequence[str], others: Sequence[str], row_bytes: int, group_bytes: int
-    ) -> None:
-        """Cut row groups by the columns of the file."""
-        if own := self.own(names):
-            self.file.cut(own, self.own(others), row_bytes, group_bytes)
-
-    def shared_bytes(self, names: Sequence[str]) -> int:
-        """Return the bytes of the file that pieces read in addition."""
-        return int(self.file.shared_bytes(self.own(names)))
-
     def column_bytes(self, name: str) -> int:
         """Return the bytes of a column in the file: none of a folder."""
         return 0 if name in self.constants else int(self.file.column_bytes(name))

@@ -27,12 +27,10 @@ __all__ = [
     "check_chunks",
     "check_contents",
     "check_lengths",
+    "footer_bytes",
+    "has_native_order",
     "ipc_blocks",
     "ipc_layout",
-    "flat_leaves",
-    "has_native_order",
-    "page_header",
-    "page_index",
     "parquet_footer",
 ]
 
@@ -342,8 +340,7 @@ class ColumnChunk(NamedTuple):
     """A column chunk. `values` includes nulls and empty lists; `nulls` is None if unknown.
 
     Its pages are the `compressed_bytes` at `start`, the first `dictionary_bytes` of them those of
-    the dictionary. `kind`, `codec` and `encodings` are numbers of parquet.thrift. `index_range` is
-    the place and the bytes of its page index, two zeros without.
+    the dictionary. `encodings` are numbers of parquet.thrift.
     """
 
     path: tuple[bytes, ...]
@@ -353,10 +350,7 @@ class ColumnChunk(NamedTuple):
     compressed_bytes: int
     start: int
     dictionary_bytes: int
-    kind: int
-    codec: int
     encodings: tuple[int, ...]
-    index_range: tuple[int, int]
 
 
 def check_chunks(chunks: Iterable[ColumnChunk]) -> None:
@@ -381,7 +375,7 @@ class ParquetFooter(NamedTuple):
 
 def parquet_footer(path: str) -> ParquetFooter | None:
     """Read the footer of a Parquet file; None if it is damaged. O(column chunks) time."""
-    data = _read_footer(path)
+    data = footer_bytes(path)
     try:
         footer = _Thrift(data).struct(_DEEPEST)
         # Keys are the field numbers of parquet.thrift.
@@ -392,66 +386,11 @@ def parquet_footer(path: str) -> ParquetFooter | None:
         return None  # A field is missing or has another type.
 
 
-def _read_footer(path: str) -> bytes:
+def footer_bytes(path: str) -> bytes:
+    """Return the bytes of the footer of a Parquet file, as it is."""
     with RangeReader(path) as file:
         length = int.from_bytes(file.read(max(file.size - 8, 0), 4), "little")
         return file.read(max(file.size - 8 - length, 0), length)
-
-
-def flat_leaves(path: str) -> dict[bytes, bytes]:
-    """Return the encoded schema elements of columns that are neither nested nor repeated.
-
-    None are returned of a damaged footer.
-    """
-    footer = _read_footer(path)
-    reader, found, inner = _Thrift(footer), {}, 0
-    try:
-        for number in range(reader.begin_list(2)):
-            start = reader.place
-            element = reader.struct(_DEEPEST)
-            children = _checked(int, element.get(5, 0))
-            if number and not inner and not children and element.get(3) != _REPEATED:
-                found[_checked(bytes, element[4])] = footer[start : reader.place]
-            if number:
-                inner += children - (inner > 0)
-    except (LookupError, TypeError, ValueError):
-        return {}
-    return found
-
-
-def page_index(data: bytes) -> list[tuple[int, int, int]]:
-    """Return offset in the file, bytes, and first row of each page of an offset index.
-
-    Raises
-    ------
-    LookupError, TypeError, ValueError, AttributeError
-        It is damaged.
-    """
-    pages = _Thrift(data).struct(_DEEPEST)[1]
-    fields = ((page[1], page[2], page.get(3, 0)) for page in pages)
-    return [(_checked(int, a), _checked(int, b), _checked(int, c)) for a, b, c in fields]
-
-
-def page_header(data: bytes, place: int) -> tuple[int, int, int] | None:
-    """Return bytes of a page with its header, rows (0 of other pages than data), and header bytes.
-
-    None if the header ends behind `data`.
-
-    Raises
-    ------
-    LookupError, TypeError
-        It is damaged.
-    """
-    reader = _Thrift(data, place)
-    try:
-        fields = reader.struct(_DEEPEST)
-    except (IndexError, ValueError):
-        return None
-    kind, size = (_checked(int, fields.get(field)) for field in (1, 3))
-    # In field 5 and 8 are the headers of data pages of version 1 and 2.
-    rows = fields[5][1] if kind == 0 else fields[8][3] if kind == _DATA_V2 else 0
-    header = reader.place - place
-    return header + size, _checked(int, rows), header
 
 
 def _chunk(column: dict[int, Any]) -> ColumnChunk:
@@ -463,11 +402,8 @@ def _chunk(column: dict[int, Any]) -> ColumnChunk:
     start = min(_checked(int, data[9]), _checked(int, data.get(11, 0)) or data[9])
     values, uncompressed, compressed = (_checked(int, data[field]) for field in (5, 6, 7))
     dictionary = min(data[9] - start, compressed)
-    kind, codec = _checked(int, data[1]), _checked(int, data[4])
     encodings = tuple(_checked(int, one) for one in data[2])
-    index = (_checked(int, column.get(4, 0)), _checked(int, column.get(5, 0)))
-    sizes = (values, nulls, uncompressed, compressed, start, dictionary)
-    return ColumnChunk(path, *sizes, kind, codec, encodings, index)
+    return ColumnChunk(path, values, nulls, uncompressed, compressed, start, dictionary, encodings)
 
 
 def _checked(kind: type[_T], value: Any) -> _T:
@@ -479,8 +415,6 @@ def _checked(kind: type[_T], value: Any) -> _T:
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 _VARINTS = (4, 5, 6)
 _DEEPEST = 16
-#: Of parquet.thrift: repetition of a field that is repeated, and a data page of version 2.
-_REPEATED, _DATA_V2 = 2, 3
 
 
 class _Thrift:
@@ -491,25 +425,8 @@ class _Thrift:
     Time and memory are O(bytes), also for damaged data.
     """
 
-    def __init__(self, data: bytes, place: int = 0) -> None:
-        self._data, self._place = data, place
-
-    @property
-    def place(self) -> int:
-        """Bytes that have been read."""
-        return self._place
-
-    def begin_list(self, number: int) -> int:
-        """Skip the fields before a list of structs, read its head, and return its length."""
-        field = 0
-        while head := self._byte():
-            field = field + (head >> 4) if head >> 4 else self._integer()
-            if field == number and head & 15 == _LIST:
-                head = self._byte()
-                return head >> 4 if head >> 4 < 15 else self._varint()
-            if head & 15 not in (_TRUE, _FALSE):
-                self._value(head & 15, _DEEPEST)
-        raise ValueError(f"a struct has no field {number}")
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, 0
 
     def struct(self, depth: int) -> dict[int, Any]:
         """Return the fields of a struct by number."""

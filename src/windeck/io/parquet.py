@@ -14,7 +14,7 @@ from windeck._util.fingerprints import digest
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.filesystem import DECOMPRESSED_BYTES
-from windeck.io.footers import ColumnChunk, check_chunks, parquet_footer
+from windeck.io.footers import ColumnChunk, check_chunks, footer_bytes, parquet_footer
 from windeck.io.formats import (
     BATCH_ROWS,
     column_indices,
@@ -24,7 +24,6 @@ from windeck.io.formats import (
     slice_rows,
     split_columns,
 )
-from windeck.io.parquet_pages import side_by_side
 from windeck.io.ranges import RemoteReader
 
 _KIND = "Parquet"
@@ -127,11 +126,6 @@ class ParquetFile:
         """Return True for texts that are decoded as a dictionary."""
         return _is_text(self._schema.field(name).type) and name.encode() not in self._delta_texts
 
-    def _chunk(self, group: int, name: str) -> ColumnChunk | None:
-        """Return the column chunk of a column that is not nested."""
-        path = (name.encode(),)
-        return next((chunk for chunk in self._chunks[group] if chunk.path == path), None)
-
     @cached_property
     def _stored_bytes(self) -> dict[bytes, list[int]]:
         """The bytes of every column in each row group, as stored."""
@@ -216,7 +210,7 @@ class ParquetFile:
             (batch.column(0) for batch in file.iter_batches(row_groups=[group], columns=[name]))
             for file in files
         ]
-        for fine, coarse in side_by_side(read):
+        for fine, coarse in zip(*read, strict=True):
             ticks, seconds = map(_flat_ticks, (fine, coarse))
             lost = ticks // 10**9 != seconds
             if lost.any():
@@ -232,9 +226,7 @@ class ParquetFile:
 
     def content_digest(self) -> str:
         """Return a digest of the footer: schema, rows, sizes and statistics of all columns."""
-        with filesystem.RangeReader(self.path) as file:
-            length = int.from_bytes(file.read(max(file.size - 8, 0), 4), "little")
-            return digest(file.read(max(file.size - 8 - length, 0), length))
+        return digest(footer_bytes(self.path))
 
     def prepare(self, names: Sequence[str]) -> ParquetFile:
         return self

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,7 +30,8 @@ from windeck.io.reading import cast_to_common
 
 __all__ = ["ColumnForm", "RowReader"]
 
-#: Bytes of decoded columns of parts that are kept for the next access to rows beside them.
+#: Bytes of decoded columns of parts, or of some rows of large ones, that are kept for the next
+#: access to rows beside them.
 CACHED_BYTES = 1 << 24
 #: Bytes of first rows of parts that are kept, unless there is a memory budget.
 HEAD_BYTES = 1 << 28
@@ -140,12 +142,18 @@ class RowReader:
         self.part_offsets: Int64s = borders[(borders >= 0) & (borders <= self.rows)]
         #: True if a file is remote.
         self.is_remote = any(filesystem.is_remote(stored.file.path) for stored in self.files)
+        #: True if row groups of a remote file are fetched as a whole: it is not cached.
+        self._fetches_parts = any(
+            stored.file.kind == "Parquet" and _is_fetched(stored.file.path) for stored in self.files
+        )
         self._drop_parts()
 
     def _drop_parts(self) -> None:
         """Drop the decoded columns of parts that are kept."""
         self._cache = LRUCache(
-            1 << 20, total_size=CACHED_BYTES, size_of=lambda key: self._part_bytes(*key)
+            1 << 20,
+            total_size=CACHED_BYTES,
+            size_of=lambda key: self.row_bytes((key[0],)) * (key[2] - key[1]),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,12 +164,14 @@ class RowReader:
         self.__dict__.update(state, _heads={}, _head_bytes=0, _largest={}, _by_process={})
         self.__post_init__()
 
-    def _part_bytes(self, part: int, name: str) -> int:
-        return self.row_bytes((name,)) * int(np.diff(self.part_offsets[part : part + 2])[0])
-
     def row_bytes(self, names: Sequence[str]) -> int:
         """Return the bytes of the values of some columns in a row, in memory."""
         return sum(self.forms[name].dtype.itemsize for name in names)
+
+    @property
+    def stored_row_bytes(self) -> int:
+        """Bytes of a row of all columns in Arrow at least; texts count as their offsets."""
+        return max(sum(_arrow_bits(form.kind) for form in self.forms.values()) // 8, 1)
 
     def splits(self, names: Sequence[str]) -> bool:
         """Return True if any rows of a part can be read without the others."""
@@ -175,8 +185,12 @@ class RowReader:
         """Return the bytes of the largest part that is read as a whole; 0 if none is.
 
         Parquet is decoded page by page, Arrow by rows, unless a batch is compressed or has strings.
+        Of remote Parquet the columns of a row group are fetched as a whole; small ones are among
+        the bytes for reading that come on top of any budget.
         """
         sizes = [0]
+        if self._fetches_parts and (size := self._largest_part(tuple(names))) > READING_BYTES:
+            sizes.append(size)
         for stored in self.files:
             if stored.file.kind != "Parquet" and not stored.file.splits(names):
                 by_part = [stored.file.stored_bytes(name) for name in names]
@@ -191,15 +205,14 @@ class RowReader:
             self._largest[names] = int(self.stored_parts(names)[0].max(initial=0))
         return self._largest[names]
 
-    @property
-    def cuts(self) -> list[list[int]]:
-        """First rows of pieces inside of row groups, of each file; [] if no row group is cut."""
-        cuts = [one.file.cuts for one in self.files]
-        return cuts if any(cuts) else []
-
-    def shared_bytes(self, names: Sequence[str]) -> int:
-        """Return the bytes of pages that two pieces of row groups read, over all files."""
-        return sum(one.file.shared_bytes(names) for one in self.files)
+    def part_name(self, row: int) -> str:
+        """Return a text that names the row group or record batch of a row, and its file."""
+        number = int(np.searchsorted(self._file_rows, row, side="right")) - 1
+        file = self.files[number].file
+        ends = np.cumsum(file.part_rows) + self._file_rows[number]
+        part = int(np.searchsorted(ends, row, side="right"))
+        noun = "row group" if file.kind == "Parquet" else "record batch"
+        return f"{noun} {part} of {file.path!r}"
 
     def stored_bytes(self, names: Sequence[str], wanted: Any) -> int:
         """Return the bytes in the files of columns of the parts that have `wanted` rows.
@@ -490,27 +503,51 @@ class RowReader:
             for row, (array,) in self.scan((name,), low, high):
                 yield row, array
             return
-        part = int(np.searchsorted(self.part_offsets, low, side="right")) - 1
         while low < high:
-            for row, array in self._whole_part(name, part):
-                first, last = max(low, row), min(high, row + len(array))
-                if first < last:
-                    yield first, array.slice(first - row, last - first)
-            part += 1
-            low = int(self.part_offsets[part])
+            begin, end, last = self._kept_rows(name, low)
+            found: Iterable[tuple[int, Any]]
+            if min(high, last) > end:  # Rows beyond what is kept: all are decoded once.
+                end = min(high, last)
+                found = self._decoded(name, low, end)
+            else:
+                found = self._cache.get((name, begin, end), partial(self._kept, name, begin, end))
+            for row, array in found:
+                first, stop = max(low, row), min(high, row + len(array))
+                if first < stop:
+                    yield first, array.slice(first - row, stop - first)
+            low = end
 
-    def _whole_part(self, name: str, part: int) -> Iterable[tuple[int, Any]]:
-        """Return (first row, array) of a column of a part; small parts are kept for a while."""
-        if self._part_bytes(part, name) > CACHED_BYTES:
-            return self._part(name, part)
-        kept: list[tuple[int, Any]]
-        kept = self._cache.get((part, name), lambda: list(self._part(name, part)))
-        return kept
+    def _kept_rows(self, name: str, row: int) -> tuple[int, int, int]:
+        """Return the rows that are kept with a row, of a column, and the end of their part.
 
-    def _part(self, name: str, part: int) -> Iterator[tuple[int, Any]]:
-        begin, end = self.part_offsets[part : part + 2].tolist()
-        for row, (array,) in self.scan((name,), begin, end):
+        They are the part, or as many rows of a larger one as `CACHED_BYTES` hold: a part is decoded
+        from its beginning, and series are read one after the other.
+        """
+        part = int(np.searchsorted(self.part_offsets, row, side="right")) - 1
+        first, last = self.part_offsets[part : part + 2].tolist()
+        most = max(CACHED_BYTES // self.row_bytes((name,)), 1)
+        begin = first + (row - first) // most * most
+        return begin, min(begin + most, last), last
+
+    def _kept(self, name: str, low: int, high: int) -> list[tuple[int, Any]]:
+        return list(self._decoded(name, low, high))
+
+    def _decoded(self, name: str, low: int, high: int) -> Iterator[tuple[int, Any]]:
+        for row, (array,) in self.scan((name,), low, high):
             yield row, array
+
+
+def _is_fetched(path: str) -> bool:
+    """Return True for a remote file that is not read from a local cache."""
+    remote = filesystem.remote_path(path)
+    return remote is not None and remote.mount.cache is None
+
+
+def _arrow_bits(kind: Any) -> int:
+    try:
+        return int(kind.bit_width)
+    except ValueError:  # of variable width
+        return 32
 
 
 def _keep_one(spare: list[mmap.mmap], memory: mmap.mmap) -> None:

@@ -190,8 +190,7 @@ def _key(reader: RowReader, ids: Sequence[str], time: str | None, categories: Se
     ]
     names = (*ids, *(() if time is None else (time,)), *categories)
     forms = [[str(reader.forms[name].kind), str(reader.forms[name].dtype)] for name in names]
-    # The digest of timestamps depends on where row groups are cut.
-    rows = (reader.first, reader.rows, *reader.cuts)
+    rows = (reader.first, reader.rows)
     return digest(_FORMAT, files, rows, list(ids), time, list(categories), forms)
 
 

@@ -12,16 +12,11 @@ import numpy as np
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
-from windeck._util.text import format_bytes
+from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import ColumnData, read_only
 from windeck.columns.dtypes import Array, Bools, Int64s, is_floating
 from windeck.io import conversion, reading
-from windeck.io.blocks import (
-    BLOCKS_IN_GROUP,
-    StoredFile,
-    open_parted,
-    unchanged,
-)
+from windeck.io.blocks import StoredFile, open_parted
 from windeck.io.cache import ObjectCache
 from windeck.io.folder_columns import FolderColumns, with_folder_columns
 from windeck.io.options import ReadOptions, row_range
@@ -31,10 +26,23 @@ from windeck.table.first_pass import scan_series
 from windeck.table.group_cache import GroupCache
 from windeck.table.table import Table
 
-__all__ = ["GROUP_BYTES", "StreamedTable", "StreamedTimes", "read_streamed"]
+__all__ = [
+    "BLOCKS_IN_GROUP",
+    "GROUP_BYTES",
+    "StreamedTable",
+    "StreamedTimes",
+    "blocks_in_group",
+    "describe_coarse",
+    "read_streamed",
+    "row_bits",
+]
 
 #: Default bytes of a group, in memory.
 GROUP_BYTES = 1 << 28
+#: Blocks that a group has at least, if parts of files are small enough.
+BLOCKS_IN_GROUP = 32
+#: A shuffle among fewer blocks is coarse.
+LEAST_BLOCKS = 8
 #: Rows that are read at a time to search or count.
 ROWS_AT_A_TIME = 1 << 18
 
@@ -253,6 +261,10 @@ class StreamedTable(Table):
             f"{self.num_blocks:,} blocks, read in groups of {format_bytes(self.group_bytes)}",
             f"resident: two groups{budget and f', or more within memory_budget{budget}'}",
         ]
+        bits = row_bits(self.reader, self.column_names)
+        rows, blocks = np.diff(self.block_offsets), self.num_blocks
+        if coarse := describe_coarse(blocks_in_group(self.group_bytes, rows, bits), blocks):
+            lines.append(f"with all columns, {coarse}")
         return "\n".join(lines)
 
     @cached_property
@@ -269,11 +281,32 @@ class StreamedTable(Table):
             "files": self._described["files"],
             "group_bytes": self.group_bytes,
         }
-        if cuts := self.reader.cuts:
-            found["cuts"] = digest(*cuts)
         if self._described["times"] is not None:
             found["timestamps"] = self._described["times"]
         return found
+
+
+def row_bits(reader: RowReader, names: Sequence[str]) -> int:
+    """Return the bits of the values of some columns in a row, with those of their validity."""
+    return max(8 * reader.row_bytes(names) + len(names), 1)
+
+
+def blocks_in_group(group_bytes: int, rows: Int64s, bits: int) -> int:
+    """Return how many blocks of some numbers of rows, of `bits` bits each, are a group."""
+    mean = max(int(rows.sum()), 1) * bits // max(len(rows), 1)
+    return max(1, min(8 * group_bytes // mean, len(rows)))
+
+
+def describe_coarse(in_group: int, blocks: int) -> str:
+    """Return a text that warns of a shuffle among few blocks; "" if there are enough."""
+    if in_group >= min(LEAST_BLOCKS, blocks):
+        return ""
+    return (
+        f"the shuffle is coarse: a group has {in_group} of {plural(blocks, 'block')}, fewer than "
+        f"{LEAST_BLOCKS}, so a batch has windows of few parts of the files; pass a larger "
+        "group_bytes= and the memory for it, or files with smaller row groups, which `windeck "
+        "prepare` writes"
+    )
 
 
 def _block_offsets(reader: RowReader, names: Sequence[str], group_bytes: int) -> Int64s:
@@ -352,7 +385,6 @@ def read_streamed(
     kept = HEAD_BYTES
     if memory_budget is not None:
         kept = min(kept, int(memory_budget) // HEAD_SHARE)
-    _cut_row_groups(stored, names, wanted, forms, group_bytes)
     reader = RowReader(stored, forms, start, stop - start, kept)
     found = scan_series(reader, options.ids, options.time, unknown, progress, cache)
     for name, words in found.categories.items():
@@ -376,25 +408,6 @@ def _with_columns(stored: StoredFile, file: Any) -> StoredFile:
         return stored._replace(file=file)
     values = sorted((name, str(one[0].as_py())) for name, one in file.constants.items())
     return stored._replace(file=file, digest=digest(stored.digest, values))
-
-
-def _cut_row_groups(
-    files: Sequence[StoredFile],
-    names: Sequence[str],
-    wanted: Sequence[str],
-    forms: Mapping[str, ColumnForm],
-    group_bytes: int,
-) -> None:
-    """Cut row groups that are larger than a group of blocks; reads places of pages."""
-    row_bytes = sum(forms[name].dtype.itemsize for name in names)
-
-    def cut(number: int) -> None:
-        file = files[number].file
-        if names and file.kind == "Parquet":
-            with unchanged([files[number]]):
-                file.cut(names, wanted, row_bytes, group_bytes)
-
-    run_in_threads(cut, len(files), None, portion=1)
 
 
 def _forms(

@@ -139,7 +139,7 @@ class Table:
         memory_budget : bytes or text, optional
             Such as ``8e9`` or ``"8GB"``. Raise MemoryError if `estimate` is larger. With
             ``in_memory=False`` the bytes that may be resident: windows raise MemoryError if two
-            groups take more.
+            groups take more. A group has one row group of Parquet at least.
         sort : bool
             Group the rows of series that are not contiguous in the file.
         time_zone : str, optional

@@ -21,11 +21,17 @@ from windeck._util.indices import Int64
 from windeck._util.text import format_bytes, plural
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
-from windeck.io.row_reader import HEAD_SHARE, RowReader
+from windeck.io.row_reader import HEAD_SHARE
 from windeck.orders import Sequential, block_group, inner_positions
 from windeck.sources import Indices, Order, empty_rows
 from windeck.table.group_cache import Blocks, cover
-from windeck.table.streamed import StreamedTable
+from windeck.table.streamed import (
+    BLOCKS_IN_GROUP,
+    StreamedTable,
+    blocks_in_group,
+    describe_coarse,
+    row_bits,
+)
 from windeck.windows.batch_spec import INDEX_KEYS, Batch, FieldPlan
 from windeck.windows.index import WindowRuns
 from windeck.windows.subset import RunSubset, WindowSelection
@@ -67,11 +73,11 @@ class BlockedWindows:
         self.block_offsets: Int64 = np.append(before[used], before[-1]).astype(np.int64)
         rows = self._highs - self._lows
         # The order does not depend on `keys`, so it counts all columns.
-        mean = max(int(rows.sum()), 1) * _row_bits(table.reader, plan.columns) // max(len(rows), 1)
-        self.blocks_in_group = max(1, min(8 * table.group_bytes // mean, max(len(rows), 1)))
-        row_bits = _row_bits(table.reader, plan.names)
-        behind = min(selection.span.rows, int(selection.offsets[-1]))
-        self._sizes = -(-(rows + behind) * row_bits // 8)
+        every = row_bits(table.reader, plan.columns)
+        self.blocks_in_group = blocks_in_group(table.group_bytes, rows, every)
+        self._row_bits, self._target_bytes = row_bits(table.reader, plan.names), table.group_bytes
+        self._behind = min(selection.span.rows, int(selection.offsets[-1]))
+        self._sizes = -(-(rows + self._behind) * self._row_bits // 8)
         self.group_bytes = int(np.sort(self._sizes)[-self.blocks_in_group :].sum())
         #: Stretches of the order from which groups are read at a time.
         self.lanes = 1
@@ -111,7 +117,10 @@ class BlockedWindows:
     @property
     def least_budget(self) -> int:
         """The least memory budget."""
-        least = self.resident_bytes + self.reader.largest_read(self.names)
+        return self._least_budget_of(self.group_bytes)
+
+    def _least_budget_of(self, group_bytes: int) -> int:
+        least = 2 * self.lanes * group_bytes + self.reader.largest_read(self.names)
         if not self.reader.keeps_heads(self.names):
             return least
         return -(-least * HEAD_SHARE // (HEAD_SHARE - 1))
@@ -120,14 +129,51 @@ class BlockedWindows:
         """Raise MemoryError if two groups are more than the memory budget."""
         if budget is None or self.least_budget <= budget:
             return
+        part = self.reader.largest_read(self.names)
+        read = f", and {format_bytes(part)} of a part of a file that is read" if part else ""
         raise MemoryError(
-            f"windows of {self.selection.span.rows} rows of {len(self.plan.names)} columns need "
-            f"memory_budget={self.least_budget} ({format_bytes(self.least_budget)}) at least, for "
-            f"{2 * self.lanes} groups of {self.blocks_in_group} blocks with the rows behind them "
-            f"and the part of a file that is read, got {int(budget)}; pass a larger "
-            "memory_budget=, a smaller group_bytes=, or files with smaller row groups or record "
-            "batches, which `windeck prepare` writes"
+            f"windows of {self.selection.span.rows} rows of {plural(len(self.names), 'column')} "
+            f"need memory_budget={self.least_budget} ({format_bytes(self.least_budget)}) at least, "
+            f"for {2 * self.lanes} groups of {plural(self.blocks_in_group, 'block')} with the rows "
+            f"behind them, {format_bytes(self.group_bytes)} each{read}, got {int(budget)}; "
+            f"{self._cure(int(budget))}"
         )
+
+    def _cure(self, budget: int) -> str:
+        """Return what fits a memory budget: row groups of some rows, or smaller groups."""
+        more = (
+            "a larger memory_budget=" if self.lanes == 1 else "a larger memory_budget=, fewer lanes"
+        )
+        room = budget * (HEAD_SHARE - 1) // HEAD_SHARE // (2 * self.lanes)
+        most = 8 * room // self._row_bits - self._behind
+        if most < 1 or not len(self._lows):
+            return f"pass {more}, fewer columns or shorter windows"
+        row, count = self._largest_part()
+        # Of a part that is read beside the groups, as many rows are in memory once more.
+        of_groups = 2 * self.lanes * self._row_bits
+        most = most * of_groups // (of_groups + 8 * self.reader.largest_read(self.names) // count)
+        if self._least_budget_of(-(-(count + self._behind) * self._row_bits // 8)) <= budget:
+            return f"pass {more} or a smaller group_bytes="
+        # With these rows, groups of 32 blocks fit, or of as many as long windows leave room for.
+        rows = min(most, 8 * self._target_bytes // self._row_bits) // BLOCKS_IN_GROUP
+        rows = max(rows, min(self._behind, most // 8), 1)
+        # Row groups of prepared files have half of these rows at least, so twice as many blocks.
+        group_bytes = max(room * rows // (2 * (rows + self._behind)), 1)
+        smaller = "" if self._target_bytes <= group_bytes else f" and group_bytes={group_bytes}"
+        return (
+            f"{self.reader.part_name(row)} has {count:,} rows, of which up to {most:,} fit: pass "
+            f"{more}, or files of `windeck prepare SRC DEST --row-group-bytes "
+            f"{rows * self.reader.stored_row_bytes}`{smaller}"
+        )
+
+    def _largest_part(self) -> tuple[int, int]:
+        """Return first row and rows of the largest part of a file that is in one block."""
+        edges = self.reader.part_offsets
+        block = np.searchsorted(self._lows, edges[:-1], side="right") - 1
+        inside = (block >= 0) & (edges[1:] <= self._highs[block])
+        rows = np.where(inside, np.diff(edges), 0)
+        largest = int(np.argmax(rows))
+        return int(edges[largest]), int(rows[largest])
 
     def use_lanes(self, lanes: int, budget: float | None) -> None:
         """Keep two groups for each of some lanes; raise MemoryError if the budget is too small."""
@@ -141,20 +187,16 @@ class BlockedWindows:
         groups = -(-blocks // self.blocks_in_group)
         stored = self.reader.stored_bytes(self.names, self._rows_by_part())
         every = self.reader.stored_bytes(self.names, np.diff(self.reader.part_offsets))
-        shared = self.reader.shared_bytes(self.names)
-        pieces = (
-            f"\nrow groups are read in pieces: {format_bytes(shared)} of their pages are read twice"
-            if self.reader.cuts
-            else ""
-        )
+        coarse = describe_coarse(self.blocks_in_group, blocks)
         return (
             f"streamed: {plural(blocks, 'block')} in {plural(groups, 'group')} of "
             f"{plural(self.blocks_in_group, 'block')}, {windows // max(groups, 1):,} windows and "
             f"{format_bytes(self.group_bytes)} each\n"
             f"resident: two groups, {format_bytes(self.resident_bytes)}; the least memory_budget "
             f"is {self.least_budget:,}\n"
-            f"an epoch reads {format_bytes(stored)} of {format_bytes(every - shared)} that these "
-            f"columns have in the files{pieces}"
+            f"an epoch reads {format_bytes(stored)} of {format_bytes(every)} that these columns "
+            "have in the files"
+            f"{coarse and chr(10)}{coarse}"
         )
 
     def _rows_by_part(self) -> Int64:
@@ -385,11 +427,6 @@ def _windows_before(selection: WindowSelection, rows: Int64) -> Int64:
     if selection.keep is None:
         return found
     return bitmaps.count_before(selection.keep, found)
-
-
-def _row_bits(reader: RowReader, names: Sequence[str]) -> int:
-    """Return the bits of the values of some columns in a row, with those of their validity."""
-    return max(8 * reader.row_bytes(names) + len(names), 1)
 
 
 def _ranges(first: Int64, last: Int64) -> Int64:
