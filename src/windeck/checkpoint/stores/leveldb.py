@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import plyvel
 
@@ -30,9 +31,6 @@ from windeck.checkpoint.stores.protocol import (
 )
 from windeck.checkpoint.stores.urls import StoreURL
 from windeck.io.local_files import fsync_folder, temporary_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["LevelDBStore", "open_url", "write_part"]
 

@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import rocksdict
@@ -36,8 +38,6 @@ from windeck.checkpoint.stores.protocol import (
 from windeck.checkpoint.stores.urls import StoreURL
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from windeck.checkpoint.stores.rocksdb_sst import LiveTables
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
@@ -160,8 +160,6 @@ class RocksDBStore:
             return self._live
         with self._alone:
             if self._live is None:
-                from pathlib import Path
-
                 from windeck.checkpoint.stores.rocksdb_sst import LiveTables
 
                 self._live = LiveTables(self._open, Path(self._path))
@@ -638,8 +636,6 @@ def readable(path: str) -> Iterator[str]:
     rocksdict writes a note next to a database whenever it opens one, and the engine a log of its
     work, both through links. A reader opens all files at once and needs the links only until then.
     """
-    from tempfile import TemporaryDirectory
-
     in_memory = os.access(MEMORY, os.W_OK) and embedded.free_bytes(MEMORY) > 1 << 20
     with TemporaryDirectory(prefix="windeck-", dir=MEMORY if in_memory else None) as folder:
         for name in os.listdir(path):

@@ -18,6 +18,7 @@ computes checksums without the processor's instruction, and its `get` copies eac
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import socket
@@ -207,8 +208,6 @@ _ALONE = encode_restarts((0,)) + b"\0"
 @cache
 def _sync_file_range() -> Any:
     """Return the system call of this name, None where the system has none."""
-    import ctypes
-
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)  # of Linux
     if call is not None:
         call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
