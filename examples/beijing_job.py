@@ -17,6 +17,7 @@ all is equal.
 import argparse
 import random
 import sys
+import textwrap
 import time
 from collections import Counter
 from pathlib import Path
@@ -24,14 +25,24 @@ from pathlib import Path
 import numpy as np
 from beijing_lives import STEPS, Found, InForce, Lives
 
-from windeck.cli.demo_steps import Page
 from windeck.cli.parser import at_least
 
 #: What a kill interrupts, and its letter in the picture.
 LETTERS = {"start": "·", "train": "t", "save": "S", "gc": "g"}
 
 
-def rounds(lives: Lives, page: Page) -> Found:
+def show(name: str, text: str) -> None:
+    """Print a line: a name, and a text that is wrapped below itself."""
+    indent = " " * 12
+    print(textwrap.fill(text, 100, initial_indent=f"{name:<12}", subsequent_indent=indent))
+
+
+def check(holds: bool, text: str) -> None:
+    """Print a claim, with a mark for whether it is true."""
+    show("  ✔" if holds else "  ✘", text)
+
+
+def rounds(lives: Lives) -> Found:
     """Kill and look, as often as asked; then let the last life end."""
     found, start_up = Found(), 3.0
     dice = random.Random(lives.options.dice)
@@ -43,7 +54,6 @@ def rounds(lives: Lives, page: Page) -> Found:
         records = lives.records(name)
         if found.kills[-1] == "save" and found.step == (records["step"][-1:] or [0])[-1]:
             found.committed += found.generation > before
-        page.progress(number, lives.options.rounds)
         if found.wrong_steps or found.wrong_checkpoints:
             return found
     until = min(lives.steps, found.step + 2 * STEPS)
@@ -52,19 +62,19 @@ def rounds(lives: Lives, page: Page) -> Found:
     return found
 
 
-def report(lives: Lives, found: Found, page: Page) -> bool:
+def report(lives: Lives, found: Found) -> bool:
     """What a person wants to know; whether all claims hold."""
     kills = Counter(found.kills)
-    page.line("kills", "".join(LETTERS[kill] for kill in found.kills))
-    page.line(
+    show("  kills", "".join(LETTERS[kill] for kill in found.kills))
+    show(
         "", f"{kills['start']} · while starting   {kills['train']} t training   "
         f"{kills['save']} S inside a save   {kills['gc']} g inside gc"
     )  # fmt: skip
-    page.line("", f"of the saves, {found.committed} were in force already, the others not yet")
-    page.line("steps", f"{found.step:,} kept, and {found.again:,} taken again after a kill")
-    page.line("saves", f"{found.generation:,} begun, each of model, optimizer and loader")
+    show("", f"of the saves, {found.committed} were in force already, the others not yet")
+    show("  steps", f"{found.step:,} kept, and {found.again:,} taken again after a kill")
+    show("  saves", f"{found.generation:,} begun, each of model, optimizer and loader")
     for words in found.wrong_steps + found.wrong_checkpoints:
-        page.note(words)
+        show("  note", words)
     served = np.concatenate(found.served).tobytes() if found.served else b""
     last = lives.records("last")
     claims = {
@@ -78,7 +88,7 @@ def report(lives: Lives, found: Found, page: Page) -> bool:
             lives.in_force() == InForce(found.step, found.generation, True),
     }  # fmt: skip
     for words, holds in claims.items():
-        page.check(holds, words)
+        check(holds, words)
     return all(claims.values())
 
 
@@ -94,26 +104,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("--dice", type=int, default=None, help="seed of the moments of the kills")
     options = parser.parse_args()
-    began, page = time.monotonic(), Page()
+    began = time.monotonic()
     try:
         lives = Lives(options)
     except (OSError, ValueError) as error:  # about the file
         sys.exit(f"{parser.prog}: {error}")
     lives.prepare()
-    windows = len(lives.data.train)
-    page.step("Job", f"{options.file.name} · target {lives.task.target} · {windows:,} windows")
-    page.line(
+    windows = len(lives.windows)
+    show("1 Job", f"{options.file.name} · target {lives.task.columns.target} · {windows:,} windows")
+    show(
         "",
         f"batches of {options.batch_size}, saved every {options.save_every} steps to {lives.url}",
     )
-    page.step("In peace", f"{lives.steps:,} steps without saving or being interrupted")
+    show("2 In peace", f"{lives.steps:,} steps without saving or being interrupted")
     as_computed = lives.uninterrupted()
-    page.check(as_computed, "its samples: what the permutation says, worked out without the loader")
-    page.step(
-        "Killed", f"{options.rounds} times with SIGKILL, and gone on from the checkpoint in force"
+    check(as_computed, "its samples: what the permutation says, worked out without the loader")
+    show(
+        "3 Killed", f"{options.rounds} times with SIGKILL, and gone on from the checkpoint in force"
     )
-    found = rounds(lives, page)
-    holds = report(lives, found, page) and as_computed
+    found = rounds(lives)
+    holds = report(lives, found) and as_computed
     print(f"\ndone in {time.monotonic() - began:.0f} s")
     return 0 if holds else 1
 

@@ -2,12 +2,14 @@
 
 import argparse
 import itertools
+import json
 import random
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from beijing_trainee import chained, digest, record_type
 
 from windeck import checkpoint
 from windeck.cli.demo_data import infer_columns
-from windeck.cli.demo_job import Data, Job, child_process, expected_samples, prepare
+from windeck.cli.demo_job import Job, expected_samples, read_table, training_windows
 
 TRAINEE = Path(__file__).with_name("beijing_trainee.py")
 #: Steps of a life before its killer begins to roll dice: 1 to so many.
@@ -57,12 +59,9 @@ class Lives:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, options.out
-        columns = infer_columns(options.file)
-        self.task = Job(
-            str(options.file.resolve()), columns.time, columns.ids, columns.target,
-            batch_size=options.batch_size, seed=options.seed,
-        )  # fmt: skip
-        self.data: Data = prepare(self.task)
+        columns = infer_columns(options.file.resolve())
+        self.task = Job(columns, batch_size=options.batch_size, seed=options.seed)
+        self.windows = training_windows(self.task, read_table(self.task))
         # More than the lives will take, so that none of them has to wait for its end.
         self.steps = options.rounds * 2 * STEPS + 60
         self.url = f"rocksdb://{self.out.resolve()}/store"
@@ -74,13 +73,20 @@ class Lives:
         self.out.mkdir(parents=True, exist_ok=True)
         if any(self.out.iterdir()):
             sys.exit(f"{self.out} is not empty, expected a new folder or an empty one")
-        (self.out / "job.json").write_text(self.task.to_json())
+        (self.out / "job.json").write_text(json.dumps(asdict(self.task)))
 
-    def life(self, name: str, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    @contextmanager
+    def life(self, name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         """A process that trains; it never outlives this one."""
         command = [sys.executable, str(TRAINEE), str(self.out / "job.json"), *options]
         command += ["--log", str(self.log(name)), "--marks", str(self.out / f"{name}.marks")]
-        return child_process(command, self.out / f"{name}.errors")
+        with open(self.out / f"{name}.errors", "wb") as errors:
+            process = subprocess.Popen(command, stderr=errors)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def run_through(self, name: str, *options: str) -> None:
         """A life that nobody ends."""
@@ -128,7 +134,7 @@ class Lives:
             for there in [record["start"] >= 0]
         ]  # fmt: skip
         wanted = expected_samples(
-            self.data.train, batch_size=self.task.batch_size, seed=self.task.seed, steps=self.steps
+            self.windows, batch_size=self.task.batch_size, seed=self.task.seed, steps=self.steps
         )
         return np.array_equal(np.concatenate(samples), wanted)
 
@@ -166,7 +172,7 @@ class Lives:
 
     def _position(self, step: int) -> int:
         """Samples dealt in so many steps; it stays where an epoch ends."""
-        count, size = len(self.data.train), self.task.batch_size
+        count, size = len(self.windows), self.task.batch_size
         epoch, batches = divmod(step, -(-count // size))
         return epoch * count + batches * size
 

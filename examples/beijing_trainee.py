@@ -9,6 +9,8 @@ it is about to do with its store, if it has one.
 
 import argparse
 import hashlib
+import itertools
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -22,7 +24,8 @@ from torch import Tensor
 
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store
-from windeck.cli.demo_job import THREADS, Job, build_model, endless, prepare, training_step
+from windeck.cli.demo_data import Columns
+from windeck.cli.demo_job import Job, read_table, training_step, training_windows
 from windeck.loader.loader import Loader
 
 #: Generations kept; every so many saves the older ones are cleared away.
@@ -65,13 +68,13 @@ class Training:
     """A model, its optimizer and its loader, and how far they are."""
 
     def __init__(self, task: Job) -> None:
-        self.model = build_model(task.context_length, task.prediction_length, seed=task.seed)
+        torch.manual_seed(task.seed)
+        self.model = torch.nn.Linear(task.context_length, task.prediction_length)
         # The plain, unfused update does the same arithmetic in the same order in every process.
         parameters = self.model.parameters()
-        self.optimizer = torch.optim.AdamW(parameters, lr=task.learning_rate, foreach=False)
-        self.loader = Loader(
-            prepare(task).train, batch_size=task.batch_size, shuffle=True, seed=task.seed
-        )
+        self.optimizer = torch.optim.AdamW(parameters, foreach=False)
+        windows = training_windows(task, read_table(task))
+        self.loader = Loader(windows, batch_size=task.batch_size, shuffle=True, seed=task.seed)
         self.step, self.proof = 0, ""
         self._record = np.zeros((), record_type(task.batch_size))
 
@@ -91,12 +94,12 @@ class Training:
             extra={"proof": self.proof}, incremental=True,
         )  # fmt: skip
 
-    def take(self, batch: Mapping[str, Tensor]) -> bytes:
+    def take(self, batch: dict[str, Tensor]) -> bytes:
         """Take a step; what there is to say about it."""
         loss = training_step(self.model, self.optimizer, batch)
         self.step += 1
         record, count = self._record, len(batch["start"])
-        record["step"], record["loss"] = self.step, loss.numpy().view(np.uint32)
+        record["step"], record["loss"] = self.step, np.float32(loss).view(np.uint32)
         for name, key in (("series", "series_id"), ("start", "start")):
             record[name] = -1
             record[name][:count] = batch[key].numpy()
@@ -124,7 +127,7 @@ def live(
     job: Training, until: int, log: Path, store: Store | None, marks: Marks, save_every: int
 ) -> None:
     """Train up to a step; save every few, and at the end."""
-    batches = endless(job.loader)
+    batches = itertools.chain.from_iterable(itertools.repeat(job.loader))  # epoch after epoch
     with open(log, "ab", buffering=0) as lines:
         while job.step < until:
             lines.write(job.take(next(batches)))
@@ -146,8 +149,9 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=3)
     parser.add_argument("--hold", action="store_true", help="then wait to be killed")
     options = parser.parse_args()
-    torch.set_num_threads(THREADS)
-    job = Training(Job.from_json(options.job.read_text()))
+    torch.set_num_threads(1)  # as many in every process, or sums would round differently
+    fields = json.loads(options.job.read_text())
+    job = Training(Job(Columns(**fields.pop("columns")), **fields))
     marks = Marks(options.marks)
     with ExitStack() as stack:
         store = None

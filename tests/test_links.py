@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -155,11 +154,9 @@ def diagnosing(place: Path) -> None:
 def demonstrating(place: Path) -> None:
     path = demo_data.write_load_curve(place / "load.parquet", sites=2, days=10)
     shape = {"context_length": 24, "prediction_length": 4, "batch_size": 8, "steps": 2}
-    job = demo_job.Job(str(path), ("timestamp",), ("site",), "load", save_every=1, **shape)  # type: ignore[arg-type]
-    data = demo_job.prepare(job, demo_job.read_table(job))
-    demo_job.train(job, data, log=place / "log", state=place / "state.pt")
-    with demo_job.child_process([sys.executable, "-c", ""], place / "errors.txt") as process:
-        process.wait()
+    columns = demo_data.Columns(str(path), ("timestamp",), ("site",), "load")
+    job = demo_job.Job(columns, save_every=1, **shape)
+    demo_job.train(job, log=place / "log", state=place / "state.pt")
 
 
 CASES: dict[str, tuple[Action, Action]] = {

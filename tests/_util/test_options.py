@@ -151,14 +151,19 @@ def test_a_loader_of_what_is_no_source_says_how_to_make_one(data: Any, cure: str
         wd.Loader(data, batch_size=2)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_data_loader_refuses_a_loader(restart: bool) -> None:
-    loader = wd.Loader(windows(), batch_size=2, restart=restart)
-    with pytest.raises(
-        TypeError, match=r"a Loader makes whole batches itself, .*MapDataset\(source"
-    ):
-        DataLoader(loader)  # type: ignore[arg-type]
-    assert isinstance(loader, wd.Loader)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_data_loader_refuses_a_loader(restart: bool, workers: int) -> None:
+    loader: Any = wd.Loader(windows(), batch_size=2, restart=restart)
+    for options in ({}, {"batch_size": 3, "shuffle": True}):
+        with pytest.raises(
+            TypeError, match=r"a Loader makes whole batches itself, .*MapDataset\(source"
+        ):
+            next(iter(DataLoader(loader, num_workers=workers, **options)))
+    with pytest.raises(TypeError, match="'Loader' object is not subscriptable"):
+        next(iter(DataLoader(loader, num_workers=workers, batch_size=None)))
+    assert loader.position == 0
 
 
 # --- options that have no effect -----------------------------------------------------------------

@@ -144,6 +144,36 @@ def test_gradients_are_not_lost(tmp_path: Path) -> None:
     assert launch(1, lose, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
+def lose_loader(folder: Path, url: str) -> None:
+    """A save and a load are refused while a loader would begin anew after a resume."""
+    from windeck.checkpoint.accelerate import AccelerateCheckpoint
+
+    before, loader = make_loader(), make_loader()
+    next(iter(before))
+    accelerator = accelerate.Accelerator(cpu=True)
+    model: Any = accelerator.prepare(Scorer(None), loader)[0]
+    saving = AccelerateCheckpoint(accelerator, url, model=model)
+    saving.save(0)
+    next(iter(loader))
+    lost = r"position=\d+\) is iterated and not saved, .* expected it as loader= of AccelerateCheck"
+    for call in (lambda: saving.save(1), saving.load):
+        with pytest.raises(RuntimeError, match=lost):
+            call()
+    assert [commit.step for commit in checkpoint.log(url)] == [0]
+    saving = AccelerateCheckpoint(accelerator, url, model=model, loader=loader)
+    next(iter(loader))
+    saving.save(2)
+    state = loader.state_dict()
+    next(iter(loader))
+    saving.load()
+    assert loader.state_dict() == state
+    accelerator.end_training()
+
+
+def test_a_loader_is_not_lost(tmp_path: Path) -> None:
+    assert launch(1, lose_loader, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
+
+
 def start(url: str, schedulers: int = 0, optimizers: int = 1) -> tuple[Any, Scorer, list[Any]]:
     """Return a checkpoint of a new model with some optimizers and schedulers, and all of them."""
     from windeck.checkpoint.accelerate import AccelerateCheckpoint

@@ -5,18 +5,16 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from support.programs import printed
-from windeck.cli import demo_steps
-from windeck.cli.demo_job import Job
+from windeck.cli import demo, demo_job
+from windeck.cli.demo_data import Columns
 from windeck.cli.main import main
 
 CLAIMS = (
@@ -41,29 +39,22 @@ def assert_equal_runs(printed: str, out: Path) -> None:
     assert killed[-1, 0] < whole[-1, 0]
     assert resumed[0, 0] > 1
     assert np.array_equal(np.concatenate((killed[killed[:, 0] < resumed[0, 0]], resumed)), whole)
-    picture = (out / "forecast.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) > 20_000
-    assert re.search(r"\d times as many", text)
     assert re.search(r"SIGKILL after batch [\d,]+ of [\d,]+ in epoch \d", text)
 
 
 @pytest.mark.usefixtures("forked")
 def test_synthetic(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "windeck", "demo", "--out", str(tmp_path)]
-    command += ["--steps", "50", "--race-seconds", "0.1"]
+    command += ["--steps", "50"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert_equal_runs(done.stdout, tmp_path)
     assert "a synthetic load curve: nothing in it was measured" in done.stdout
-    assert "step 1:00:00" in done.stdout
+    assert "usual step 1 hours" in done.stdout
     assert (tmp_path / "load-curve.parquet").exists()
     assert len(done.stdout.splitlines()) < 45
 
 
-# The workers of torch's DataLoader are forked, which newer Pythons advise against.
-@pytest.mark.usefixtures("forked")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_options_short_series_and_parts_of_dates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,13 +73,13 @@ def test_options_short_series_and_parts_of_dates(
     csv.write_csv(pa.table(columns), file)
     options = ("--target", "taken", "--batch-size", "32", "--steps", "8", "--horizon", "7")
     out = tmp_path / "out"
-    main(["demo", str(file), "--out", str(out), "--race-seconds", "0.1", *options])
+    main(["demo", str(file), "--out", str(out), *options])
     told = capsys.readouterr().out
     assert_equal_runs(told, out)
     assert "Year + Month + Day" in told
-    assert "168 + 7 steps do not fit series of at most 150 rows: cut down" in told
+    assert "168 + 7 steps do not fit the series: cut down" in told
     assert "68 steps in, 7 out" in told
-    assert "as given" in told
+    assert re.search(r"target +taken", told)
 
 
 def write(path: Path, columns: Mapping[str, object]) -> str:
@@ -120,21 +111,20 @@ def test_bad_files_get_one_line(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(options: object) -> None:
+    def interrupt(path: object, seed: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_steps, "run_steps", interrupt)
+    monkeypatch.setattr("windeck.cli.demo_data.write_load_curve", interrupt)
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--out", str(tmp_path)])
     assert caught.value.code == 130
 
 
-@pytest.mark.usefixtures("forked")
-def test_a_process_that_fails_is_quoted(tmp_path: Path) -> None:
-    job = Job(str(tmp_path / "nowhere.parquet"), (), (), "load", steps=9)
-    unused: Any = None
-    with pytest.raises(RuntimeError, match=r"process failed: .*nowhere\.parquet"):
-        demo_steps.kill_and_resume(job, unused, unused, demo_steps.Page(), tmp_path)
+def test_a_process_that_fails_says_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    job = demo_job.Job(Columns(str(tmp_path / "nowhere.parquet"), (), (), "load"), steps=9)
+    with pytest.raises(RuntimeError, match="the training process failed with exit code 1"):
+        demo_job.train_in_process(job, tmp_path / "log", tmp_path / "state", kill_at=3)
+    assert "nowhere.parquet' does not exist" in capfd.readouterr().err
 
 
 def test_help_names_every_option_and_needs_no_torch() -> None:
@@ -150,12 +140,12 @@ def test_help_names_every_option_and_needs_no_torch() -> None:
     text = printed(program)
     for option in ("time", "id", "target", "context", "horizon", "steps", "batch-size"):
         assert f"--{option} " in text
-    for option in ("seed", "out", "race-seconds"):
+    for option in ("seed", "out"):
         assert f"--{option}" in text
 
 
 @pytest.mark.parametrize(
-    "words", ["--context 0", "--steps many", "--steps 1", "--race-seconds nan", "--nonsense", "a b"]
+    "words", ["--context 0", "--steps many", "--steps 1", "--seed -1", "--nonsense", "a b"]
 )
 def test_wrong_options_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -164,28 +154,11 @@ def test_wrong_options_are_refused(words: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.startswith("windeck")
 
 
-def test_naive_forecasts() -> None:
-    past, future = torch.arange(12).float()[None, :, None], torch.zeros(1, 4, 1)
-    batch = {"past_target": past, "future_target": future}
-    naive = demo_steps.naive_forecast
-    assert naive(batch, None).tolist() == [[11.0] * 4]
-    assert naive(batch, 6).tolist() == [[6.0, 7.0, 8.0, 9.0]]
-    assert naive(batch, 2).tolist() == [[10.0, 11.0, 10.0, 11.0]]
-    for seen, expected in ((4, 3.0), (0, 0.0)):
-        batch["past_target_mask"] = torch.arange(12)[None, :, None] < seen
-        assert naive(batch, None).tolist() == naive(batch, 6).tolist() == [[expected] * 4]
-
-
-def test_text_is_wrapped_below_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = demo_steps.Page()
-    page.width = 40
-    page.step("Data", "a file")
-    page.note("one two three four five six seven eight nine ten")
-    page.progress(3, 10)  # nothing, where there is no terminal
+def test_text_is_wrapped_below_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    demo._show("1 Data", "a file")
+    demo._show("", "one two three four five six seven eight nine ten " * 3)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "1 Data      a file"
     assert len(lines) == 2
-    assert all(len(line) <= 40 for line in lines)
-    assert lines[1].startswith(" " * demo_steps.INDENT)
+    assert all(len(line) <= 100 and line.startswith(" " * 12 + "one") for line in lines[:1])
+    assert lines[1].startswith(" " * 12)

@@ -23,7 +23,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
         return None if name in absent else find(name, package)
 
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr("windeck.cli.main.find_spec", find_spec)
 
 
 def test_the_viewer_needs_an_extra_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

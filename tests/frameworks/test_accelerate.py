@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
+from windeck.checkpoint.accelerate import require_registered_loaders
 from windeck.loader import IterDataset, MapDataset, OrderSampler, collate
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
@@ -81,21 +82,85 @@ def test_a_loader_killed_and_resumed(ranks: int, tmp_path: Path) -> None:
         assert len((tmp_path / f"rank{rank}.jsonl").read_text().splitlines()) < 21 + 5
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_loader_is_not_prepared(first: bool) -> None:
+def prepared(folder: Path, kill_at: int | None) -> None:
+    """Do as `fit` with a loader that is prepared as well, and with one of validation."""
     accelerator = accelerate.Accelerator(cpu=True)
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters())
-    loader = Loader(Numbers(SIZE), batch_size=3)
-    given = (loader, model, optimizer) if first else (model, optimizer, loader)
-    for objects in (given, (loader,)):
-        with pytest.raises(TypeError, match=r"^accelerator.prepare\(\) would return the Loader"):
-            accelerator.prepare(*objects)
-    assert accelerator._models == accelerator._optimizers == []
+    model = Model(folder, kill_at)
+    loader = Loader(Numbers(SIZE), batch_size=6, order=Turn, epochs=EPOCHS)
+    validation = Loader(Numbers(5), batch_size=2, restart=True)
+    prepared_loader, prepared_validation = accelerator.prepare(loader, validation)
+    assert (prepared_loader, prepared_validation) == (loader, validation)
+    assert [batch["sample"].tolist() for batch in validation] == [[0, 1], [2, 3], [4]]
+    train(accelerator, loader, model, torch.optim.SGD(model.parameters()), folder, every=4)
+    accelerator.end_training()
+
+
+def test_a_loader_that_is_prepared_is_the_same(tmp_path: Path) -> None:
+    assert KILLED in launch(1, prepared, tmp_path, 11)
+    assert launch(1, prepared, tmp_path, None) == [0]
+    run = steps(Run(SIZE, 6, 1))
+    whole = [next(run)[0][0] for _ in range(7 * EPOCHS)]
+    assert trained(tmp_path, 0) == [[turned(SIZE, p) for p in step] for step in whole]
+    assert len((tmp_path / "rank0.jsonl").read_text().splitlines()) < 21 + 5
+
+
+class Both:
+    """An object of a user that saves two loaders."""
+
+    def __init__(self, first: Loader, second: Loader) -> None:
+        self.loaders = [first, second]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loaders": [loader.state_dict() for loader in self.loaders]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for loader, saved in zip(self.loaders, state["loaders"], strict=True):
+            loader.load_state_dict(saved)
+
+
+def loader_of(size: int, **options: Any) -> Loader:
+    return Loader(Numbers(size), batch_size=3, **options)
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+def test_an_iterated_loader_that_is_not_registered_is_refused(
+    prepares: bool, tmp_path: Path
+) -> None:
+    before = loader_of(SIZE)
+    next(iter(before))  # as for the statistics of its first batch
+    accelerator = accelerate.Accelerator(cpu=True)
+    require_registered_loaders(accelerator)
+    loader, validation = loader_of(SIZE), loader_of(7, restart=True)
+    if prepares:
+        loader, validation = accelerator.prepare(loader, validation)
+    for batch in validation:
+        assert set(batch) == {"sample", "row"}
+    next(iter(loader_of(9)))  # gone, so nothing resumes it
+    accelerator.save_state(tmp_path / "first")  # nothing is lost yet
+    next(iter(loader))
+    lost = (
+        r"^Loader\(.* position=3\) is iterated and not saved, so a resumed run would begin at its "
+        r"first batch; expected it as an argument of accelerator.register_for_checkpointing\(\), "
+        r"or with restart=True, as for validation: see docs/frameworks.md$"
+    )
+    for call in (accelerator.save_state, accelerator.load_state):
+        with pytest.raises(RuntimeError, match=lost):
+            call(tmp_path / "first")
     accelerator.register_for_checkpointing(loader)
-    # There is nothing to save of one that begins anew in every loop.
-    evaluation = Loader(Numbers(SIZE), batch_size=3, restart=True)
-    assert accelerator.prepare(evaluation) is evaluation
+    accelerator.save_state(tmp_path / "second")
+    second, third = loader_of(SIZE), loader_of(SIZE)
+    for other in (second, third):
+        next(iter(other))
+    accelerator.register_for_checkpointing(Both(second, third))
+    accelerator.save_state(tmp_path / "third")
+    saved = [one.state_dict() for one in (loader, second, third)]
+    for one in (loader, second, third):
+        next(iter(one))
+    accelerator.load_state(tmp_path / "third")
+    assert [one.state_dict() for one in (loader, second, third)] == saved
+    next(iter(before))
+    with pytest.raises(RuntimeError, match=r"position=6\) is iterated and not saved"):
+        accelerator.save_state(tmp_path / "fourth")
     with pytest.raises(AttributeError, match="'Loader' object has no attribute 'dataset'"):
         accelerator.prepare_data_loader(loader)
     accelerator.end_training()

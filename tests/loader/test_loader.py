@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from models.oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
 from windeck.loader import IterDataset
-from windeck.loader.loader import Loader
+from windeck.loader.loader import Loader, iterated_loaders
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.stream import Stream
 
@@ -392,12 +392,32 @@ def test_an_epoch_smaller_than_a_batch_is_one_batch(batch_size: int, restart: bo
         assert [loop(loader), loop(loader)] == [[expected[0][0][6:]], expected[1]]
 
 
-def test_the_class_of_a_loader_is_its_type() -> None:
-    class Own(Loader):
-        pass
+def test_the_class_of_a_loader_is_asked_for_by_anyone() -> None:
+    """Also by functions with the names of those that take a loader for a dataset or a model."""
+    program = "def prepare(x, kind): return isinstance(x, kind)\n__init__ = _prepare_one = prepare"
+    loader = Loader(Numbers(9), batch_size=3)
+    for module in ("accelerate.accelerator", "torch.utils.data.dataloader"):
+        scope: dict[str, Any] = {"__name__": module}
+        exec(program, scope)
+        for name in ("prepare", "__init__", "_prepare_one"):
+            for kind in (int, Sequence, IterableDataset, torch.nn.Module):
+                assert not scope[name](loader, kind)
+            assert scope[name](loader, Loader)
+    assert loader.__class__ is type(loader)
 
-    loader = Own(Numbers(9), batch_size=3)
-    assert loader.__class__ is type(loader) is Own
-    assert isinstance(loader, Loader)
-    assert not isinstance(loader, int)
-    assert copy.copy(loader).__class__ is Own
+
+def test_loaders_that_loops_have_read_are_known() -> None:
+    known = {id(one) for one in iterated_loaders()}
+    loader, anew = (Loader(Numbers(9), batch_size=3, restart=one) for one in (False, True))
+
+    def new() -> list[Loader]:
+        return [one for one in iterated_loaders() if id(one) not in known]
+
+    assert new() == []
+    assert len(loop(anew)) == 3
+    assert new() == []
+    for _ in range(2):
+        next(iter(loader))
+        assert new() == [loader]
+    del loader
+    assert new() == []

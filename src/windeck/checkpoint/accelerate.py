@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.inspecting import open as open_checkpoint
@@ -21,8 +23,9 @@ from windeck.checkpoint.training_state import (
     world_group,
 )
 from windeck.checkpoint.write.local_tensors import is_distributed
+from windeck.loader.loader import Loader, iterated_loaders
 
-__all__ = ["AccelerateCheckpoint"]
+__all__ = ["AccelerateCheckpoint", "require_registered_loaders"]
 
 
 class AccelerateCheckpoint:
@@ -40,7 +43,8 @@ class AccelerateCheckpoint:
     model, optimizer, scheduler
         As `accelerator.prepare` returned them; lists of several optimizers and schedulers.
     loader
-        The `Loader`, which is not prepared.
+        The `Loader`, which is not prepared. Or an object that holds several, with a `state_dict`
+        of their states.
     options
         Options of `windeck.checkpoint.save`, such as ``keep=3`` or ``incremental=True``.
 
@@ -65,6 +69,7 @@ class AccelerateCheckpoint:
         self._model = accelerator.unwrap_model(model)
         self._optimizers = [getattr(own, "optimizer", own) for own in _listed(optimizer)]
         self._schedulers, self._loader = _listed(scheduler), loader
+        self._iterated = _IteratedLoaders("loader= of AccelerateCheckpoint")
         several = self._optimizers if len(self._optimizers) > 1 else []
         groups = [group for own in several for group in own.param_groups]
         if any(is_distributed(param) for group in groups for param in group["params"]):
@@ -80,8 +85,11 @@ class AccelerateCheckpoint:
         ------
         RuntimeError
             For a table with gradients that wait for `step`, and between the batches whose gradients
-            `accelerator.accumulate` adds up: a checkpoint would lose them.
+            `accelerator.accumulate` adds up: a checkpoint would lose them. For a `Loader` without
+            `restart` that was iterated since this object was made and is not its `loader`: a
+            checkpoint would lose its position.
         """
+        self._iterated.check([self._loader])
         if not self._accelerator.sync_gradients:
             raise RuntimeError(
                 f"step {step} is between batches whose gradients are accumulated, expected a save "
@@ -114,7 +122,10 @@ class AccelerateCheckpoint:
         KeyError, TypeError, ValueError
             For a model, optimizers, schedulers, tables or a loader that differ from those saved.
             Nothing was written to then.
+        RuntimeError
+            For a `Loader` that was iterated, as for `save`.
         """
+        self._iterated.check([self._loader])
         try:
             if not log(self.url):
                 return None
@@ -163,6 +174,55 @@ class AccelerateCheckpoint:
             ("scheduler", len(self._schedulers), len(saved["scheduler"])),
         ):
             compare_count(f"`{kind}` of AccelerateCheckpoint", kind, here, there, repr(found))
+
+
+def require_registered_loaders(accelerator: Any) -> None:
+    """Let `save_state` and `load_state` raise for a `Loader` that they would not save and load.
+
+    ``accelerator.prepare(loader)`` returns a `Loader` as it is, and `save_state` saves the position
+    of one that is registered: ``accelerator.register_for_checkpointing(loader)``. After this call
+    both raise a RuntimeError for one without `restart` that was iterated since and is not
+    registered, nor held by a registered object.
+
+    Parameters
+    ----------
+    accelerator
+        The `accelerate.Accelerator`.
+    """
+    iterated = _IteratedLoaders("an argument of accelerator.register_for_checkpointing()")
+
+    def check(*_: Any) -> None:
+        iterated.check(accelerator._custom_objects)
+
+    accelerator.register_save_state_pre_hook(check)
+    accelerator.register_load_state_pre_hook(check)
+
+
+class _IteratedLoaders:
+    """Loaders that are iterated after this object is made, compared with those that are saved."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._steps = WeakKeyDictionary({one: one.step for one in iterated_loaders()})
+
+    def check(self, saved: Iterable[Any]) -> None:
+        """Raise a RuntimeError for a loader with other batches handed out that is not saved."""
+        known = {id(loader) for target in saved for loader in _held(target)}
+        for loader in iterated_loaders():
+            if id(loader) not in known and loader.step != self._steps.get(loader, 0):
+                raise RuntimeError(
+                    f"{loader!r} is iterated and not saved, so a resumed run would begin at its "
+                    f"first batch; expected it as {self._place}, or with restart=True, as for "
+                    "validation: see docs/frameworks.md"
+                )
+
+
+def _held(target: Any) -> Iterator[Loader]:
+    """Yield the loaders that an object is, or that its attributes and their items are."""
+    for value in (target, *getattr(target, "__dict__", {}).values()):
+        items = value.values() if isinstance(value, Mapping) else value
+        inside = items if isinstance(value, (Mapping, list, tuple)) else ()
+        yield from (one for one in (value, *inside) if isinstance(one, Loader))
 
 
 def _listed(value: Any) -> list[Any]:

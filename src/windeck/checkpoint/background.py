@@ -7,6 +7,7 @@ import atexit
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -256,8 +257,6 @@ def _report(save: BackgroundSave) -> None:
     try:
         save.wait()
     except BaseException as error:
-        import traceback
-
         print(
             f"windeck: step {save.step} was not saved: its background save failed, and neither "
             "another save nor wait() followed, which would have raised the error:",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -190,8 +191,6 @@ class Checkpoint:
         for root, tree in self.trees.items():
             if name in {root, *state_json.dict_places(tree, root)}:
                 return f"it is not a tensor, expected tree({root!r})"
-        import difflib
-
         near = difflib.get_close_matches(name, self.names(), 3, 0.5)
         return f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck.checkpoint.format import state_json
-from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
+from windeck.checkpoint.format.entries import TensorEntry
+from windeck.checkpoint.format.manifests import (
+    Catalog,
+    Commit,
+    TensorKind,
+    find_commit,
+    read_catalog,
+    read_manifest,
+)
 from windeck.checkpoint.stores import Store
 from windeck.cli.parser import Namespace
 from windeck.cli.session import UsageError, checked_namespace, opened_store, redacted_url
 from windeck.columns.dtypes import item_bytes
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.format import manifests
-    from windeck.checkpoint.format.entries import TensorEntry
-    from windeck.checkpoint.format.table_entries import TableEntry
+    from windeck.checkpoint.format.table_entries import TableEntry  # which imports NumPy
 
 __all__ = [
     "TABLES",
@@ -54,7 +63,7 @@ class Listing(NamedTuple):
     url: str
     namespace: str
     commit: Commit
-    saved: manifests.Catalog
+    saved: Catalog
 
 
 def read_listing(arguments: Namespace, store: Store) -> Listing:
@@ -95,8 +104,6 @@ def find_table(found: ManifestContents, name: str) -> TableEntry | None:
 
 def name_filter(pattern: str) -> Callable[[str], bool]:
     """Return whether a name matches: the pattern is a glob, or a name with all below it."""
-    import fnmatch
-
     below = (pattern if pattern[-1:] in "/." else f"{pattern}/", f"{pattern}.")
     return lambda name: (
         name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern)
@@ -107,8 +114,6 @@ def unknown_name(
     found: ManifestContents, name: str, kind: str = "tensor", *, known: Iterable[str] | None = None
 ) -> UsageError:
     """Return the error for a name that nothing has, with a hint."""
-    import difflib
-
     names = [*(tensor_names(found) if known is None else known)]
     below = name_filter(name.rstrip("/."))
     inside = [one for one in names if below(one)]
@@ -171,9 +176,7 @@ def checkpoint_document(found: ManifestContents | Listing) -> dict[str, Any]:
     }
 
 
-def tensor_document(
-    name: str, data: str, kind: TensorEntry | manifests.TensorKind
-) -> dict[str, Any]:
+def tensor_document(name: str, data: str, kind: TensorEntry | TensorKind) -> dict[str, Any]:
     """Return a tensor in JSON, with the name under which its data are stored."""
     held = tensor_bytes(kind.dtype, kind.shape)
     return {"name": name, "dtype": kind.dtype, "shape": kind.shape, "bytes": held, "data": data}
@@ -188,8 +191,6 @@ def tensor_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
 
 def table_document(entry: TableEntry) -> dict[str, Any]:
     """Return a table in JSON."""
-    from dataclasses import asdict
-
     from windeck.checkpoint.format.table_entries import table_info
 
     return {"dtype": entry.shape.dtype, **asdict(table_info(entry))}

@@ -1,18 +1,21 @@
-"""The command ``windeck demo``: its options, and its errors in one line each."""
+"""The command ``windeck demo``: train, kill, resume, and check that nothing was lost."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from windeck.cli.output import print_lines
 from windeck.cli.parser import (
     add_csv_options,
     at_least,
     csv_arguments,
     name_csv_options,
     one_line_errors,
-    seconds,
 )
 
 DESCRIPTION = """\
@@ -25,9 +28,7 @@ a file are inferred; name them where that goes wrong."""
 def add_parser(subparsers: Any) -> None:
     """Add the command ``demo`` to what ``ArgumentParser.add_subparsers`` returned."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "demo",
-        help="train, kill, resume, and check that nothing was lost",
-        description=DESCRIPTION,
+        "demo", help="train, kill, resume, and check that nothing was lost", description=DESCRIPTION
     )
     add = parser.add_argument
     add("file", metavar="FILE", nargs="?",
@@ -47,24 +48,83 @@ def add_parser(subparsers: Any) -> None:
     add("--seed", metavar="N", type=at_least(0), default=0,
         help="seed of the shuffle and of the first weights (default: %(default)s)")  # fmt: skip
     add("--out", metavar="DIR", type=Path, default=Path("out"),
-        help="folder for the picture, the logs and the state (default: %(default)s)")  # fmt: skip
-    add("--race-seconds", metavar="X", type=seconds, default=3.0,
-        help="seconds to measure each of two loaders (default: %(default)s)")  # fmt: skip
+        help="folder for the logs and the state (default: %(default)s)")  # fmt: skip
     add_csv_options(parser)
     parser.set_defaults(run=run)
 
 
+@one_line_errors("windeck demo", name_csv_options)
 def run(options: argparse.Namespace) -> None:
-    """Run the demo; what a user can get wrong becomes one line on standard error and exit code 1.
+    """Run the demo; RuntimeError if a claim about the resumed run is not true."""
+    import torch
 
-    With `WINDECK_TRACEBACK` set in the environment, the exception is raised instead.
-    """
-    with one_line_errors("windeck demo", name_csv_options):
-        from windeck.cli.demo_data import open_files
+    from windeck.cli import demo_job
+    from windeck.cli.demo_data import infer_columns, write_load_curve
 
-        if options.file is not None:
-            # A wrong path is reported before torch is imported.
-            open_files(options.file, csv_arguments(options), options.time)
-        from windeck.cli.demo_steps import run_steps
+    out, path = options.out, options.file
+    out.mkdir(parents=True, exist_ok=True)
+    if path is None:
+        path = str(write_load_curve(out / "load-curve.parquet", seed=options.seed))
+        print("a synthetic load curve: nothing in it was measured\n")
+    ids = None if options.ids is None else tuple(name for name in options.ids if name)
+    csv = csv_arguments(options)
+    columns = infer_columns(path, time=options.time, ids=ids, target=options.target, csv=csv)
+    asked = demo_job.Job(
+        columns, options.context, options.horizon, options.batch_size, seed=options.seed, csv=csv
+    )
+    table = demo_job.read_table(asked)
+    _show("1 Data", path)
+    _show("  time", " + ".join(columns.time) or columns.note)
+    _show("  series", f"{table.num_series:,}, named by {' + '.join(columns.ids) or 'nothing'}")
+    _show("  target", columns.target)
+    for text in table.explain().splitlines():
+        _show("", text.strip())
+    job = demo_job.fit_lengths(asked, table)
+    _show("2 Windows", f"{job.context_length} steps in, {job.prediction_length} out")
+    if (job.context_length, job.prediction_length) != (options.context, options.horizon):
+        _show("", f"{options.context} + {options.horizon} steps do not fit the series: cut down")
+    windows = demo_job.training_windows(job, table)
+    for text in str(windows.explain()).splitlines():
+        _show("", text.strip())
+    # At least four batches an epoch where windows suffice, so that a kill has a middle.
+    size = max(1, min(job.batch_size, len(windows) // 4))
+    per_epoch = -(-len(windows) // size)
+    steps = options.steps or max(2, min(3 * per_epoch, 3500))
+    job = replace(job, batch_size=size, steps=steps, save_every=max(1, min(50, steps // 8)))
+    _show("3 Train", f"{steps / per_epoch:.3g} epochs, {steps:,} batches of {size:,} windows")
+    logs = [out / f"{name}.samples" for name in ("uninterrupted", "killed", "resumed")]
+    state = out / "state.pt"
+    state.unlink(missing_ok=True)
+    weights, losses = demo_job.train(job, windows, log=logs[0])
+    _show("", f"loss {losses[0]:.3f}, in the end {losses[-1]:.3f}")
+    _show("4 Kill", "the same training in a process of its own")
+    demo_job.train_in_process(job, logs[1], state, kill_at=max(1, round(0.57 * steps)))
+    last, saved = demo_job.last_step(logs[1]), torch.load(state, weights_only=True)["loader"]
+    epoch, batch = divmod(last - 1, per_epoch)
+    _show(
+        "",
+        f"SIGKILL after batch {batch + 1:,} of {per_epoch:,} in epoch {epoch + 1} · "
+        f"last saved {last - saved['step']:,} batches before",
+    )
+    _show("5 Resume", f"a new process, from one saved integer: {saved['position']:,}")
+    demo_job.train_in_process(job, logs[2], state)
+    samples = [demo_job.read_log(log) for log in logs]
+    _show("6 Check", f"killed and resumed processes, {len(samples[0]):,} samples in order, served")
+    claims = demo_job.compare_runs(
+        demo_job.expected_samples(windows, batch_size=size, seed=job.seed, steps=steps),
+        *samples,
+        resumed_from=saved["step"],
+        weights=weights,
+        resumed_weights=torch.load(state, weights_only=True)["model"],
+    )
+    for claim, holds in claims.items():
+        _show("  ✔" if holds else "  ✘", claim)
+    if not all(claims.values()):
+        raise RuntimeError("the resumed run is not the uninterrupted one")
 
-        run_steps(options)
+
+def _show(name: str, text: str) -> None:
+    """Print a line of a step: a name, and a text that is wrapped below itself."""
+    indent = " " * 12
+    print_lines(*textwrap.wrap(text, 100, initial_indent=f"{name:<12}", subsequent_indent=indent))
+    sys.stdout.flush()

@@ -1,29 +1,22 @@
-"""The demo's training: the choices (`Job`), the prepared data, a small model, and the loop.
-
-``python -m windeck.cli.demo_job JOB.json --log FILE --state FILE [--resume]`` runs the loop in a
-process of its own, which may be killed at any time.
-"""
+"""The demo's training: its choices and windows, a loop that may be killed, and the check."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
+import multiprocessing
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from windeck import Loader, Permutation, Scaler, Table, Windows
-from windeck.cli.demo_data import timestamps
+from windeck.cli.demo_data import Columns, timestamps
 from windeck.io.conversion import is_categorical
 from windeck.io.csv_options import CsvOptions
 from windeck.io.data_files import resolve
@@ -32,253 +25,150 @@ from windeck.io.local_files import atomic_file, create_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import read_arrow
 
-Batch = Mapping[str, Tensor]
 Samples = npt.NDArray[np.int64]
-
-#: Threads of torch: as many in every process, or sums would round differently.
-THREADS = 1
-
-#: Rows that at least one series must have.
-SHORTEST = 24
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides what is trained on, and in which order; survives JSON.
+    """Everything that decides what is trained on, and in which order.
 
     `csv` has options of CSV files, as `windeck.Table.read` takes them.
     """
 
-    path: str
-    time: tuple[str, ...]
-    ids: tuple[str, ...]
-    target: str
+    columns: Columns
     context_length: int = 168
     prediction_length: int = 24
     batch_size: int = 256
     steps: int = 0
     save_every: int = 50
     seed: int = 0
-    learning_rate: float = 1e-3
     csv: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the job as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        """Return the job that `to_json` wrote."""
-        fields = json.loads(text)
-        return cls(**{**fields, "time": tuple(fields["time"]), "ids": tuple(fields["ids"])})
-
-
-@dataclass(frozen=True)
-class Data:
-    """A table's windows, split by time and scaled by the statistics of the training part.
-
-    The parts leave out series without a training window; `windows` are all of them, unscaled.
-    """
-
-    table: Table
-    windows: Windows
-    train: Windows
-    validation: Windows
-    test: Windows
-    scaler: Scaler
 
 
 def read_table(job: Job) -> Table:
     """Read the time, the ids and the target of a job's file, and no other column."""
-    ids, stamp = list(job.ids) or None, job.time[0] if len(job.time) == 1 else None
-    paths, csv = resolve(job.path), CsvOptions.from_arguments(**job.csv, time=stamp)
+    found, ids = job.columns, list(job.columns.ids) or None
+    stamp = found.time[0] if len(found.time) == 1 else None
+    paths, csv = resolve(found.path), CsvOptions.from_arguments(**job.csv, time=stamp)
     kinds = open_file(paths[0], csv).schema
-    if job.time and (stamp is None or is_categorical(kinds.field(stamp).type)):
+    if found.time and (stamp is None or is_categorical(kinds.field(stamp).type)):
         # Parts of a date, or text: put together here, and handed over as Arrow.
-        names = dict.fromkeys((*job.ids, *job.time, job.target))
+        names = dict.fromkeys((*found.ids, *found.time, found.target))
         arrow = read_arrow(paths, ReadOptions(tuple(names), csv=csv), None)
-        stamps = timestamps(arrow, job.time)
-        arrow = arrow.select([*job.ids, job.target]).append_column("time", [stamps])
+        stamps = timestamps(arrow, found.time)
+        arrow = arrow.select([*found.ids, found.target]).append_column("time", [stamps])
         return Table.from_arrow(arrow, id_columns=ids, timestamp_column="time", sort=True)
-    return Table.read(
-        job.path,
-        columns=[job.target],
-        id_columns=ids,
-        timestamp_column=stamp,
-        sort=True,
-        **job.csv,
-    )
+    options: dict[str, Any] = {"id_columns": ids, "timestamp_column": stamp, **job.csv}
+    return Table.read(found.path, columns=[found.target], sort=True, **options)
 
 
 def fit_lengths(job: Job, table: Table) -> Job:
     """Return the job with context and horizon cut down to what the longest series can hold."""
     longest = int(np.diff(table.offsets).max())
-    if longest < SHORTEST:
+    if longest < 24:
         raise ValueError(
-            f"the longest series of {job.path} has {longest} rows; expected at least {SHORTEST}, "
-            f"to have windows to train and to test on"
+            f"the longest series of {job.columns.path} has {longest} rows; expected at least 24, "
+            "to have windows to train on"
         )
-    # A tenth of the series is for testing, and the horizon has to fit in there.
     horizon = min(job.prediction_length, longest // 10)
     context = min(job.context_length, longest // 2 - horizon)
     return replace(job, context_length=context, prediction_length=horizon)
 
 
-def prepare(job: Job, table: Table | None = None) -> Data:
-    """Cut the windows of a job, split them by time, and fit the scaler on the training part."""
-    table = read_table(job) if table is None else table
-    # A window may span breaks of 24 steps of the slowest series.
-    gap, unit = 24 * int(table.report.steps.max(initial=0)), table.report.unit
-    if gap and unit is not None:
-        gap = cast(Any, np.array(gap, f"timedelta64[{unit}]")[()])
-    with warnings.catch_warnings():
-        # Series too short for a window are counted in the windows' report.
-        warnings.filterwarnings("ignore", message=".*series are shorter", category=UserWarning)
-        windows = Windows(
-            table,
-            context_length=job.context_length,
-            prediction_length=job.prediction_length,
-            target_columns=[job.target],
-            max_missing=0.25,
-            max_gap=gap or None,
-            dtype="float32",
-        )
-    parts = tuple(windows.split(validation=0.1, test=0.1, by="time"))
-    scaler = Scaler.fit(parts[0], per_series=table.num_series > 1, seed=job.seed)
-    if table.num_series > 1:
-        # Series without a value to train on have no scale.
-        names = [table.series_names[n] for n in np.flatnonzero(scaler.counts.any(axis=1))]
-        parts = tuple(part.subset(series=names) for part in parts)
-    train, validation, test = (part.with_scaler(scaler) for part in parts)
-    return Data(table, windows, train, validation, test, scaler)
+def training_windows(job: Job, table: Table) -> Windows:
+    """Return the windows of the first 80 % of the time, scaled by their mean and deviation."""
+    windows = Windows(
+        table,
+        context_length=job.context_length,
+        prediction_length=job.prediction_length,
+        target_columns=[job.columns.target],
+        max_missing=0.25,
+        dtype="float32",
+    )
+    train = windows.split(validation=0.1, test=0.1, by="time").train
+    return train.with_scaler(Scaler.fit(train, seed=job.seed))
 
 
-def steps_per_epoch(job: Job, data: Data) -> int:
-    """Return the batches of one epoch; the last one may be short."""
-    return -(-len(data.train) // job.batch_size)
-
-
-class Forecaster(nn.Module):
-    """A small forecaster, so that there is something to train.
-
-    A linear map from the context to the horizon (DLinear showed that it is hard to beat) and a
-    narrow network beside it, both on a context that is normalised window by window.
-    """
-
-    def __init__(self, context_length: int, prediction_length: int, *, width: int = 96) -> None:
-        super().__init__()
-        self.linear = nn.Linear(context_length, prediction_length)
-        self.network = nn.Sequential(
-            nn.Linear(2 * context_length, width), nn.GELU(), nn.Linear(width, prediction_length)
-        )
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return (batch, horizon); missing values count as the mean of their window."""
-        past, seen = batch["past_target"][..., 0], observed(batch, "past_target")
-        count = seen.sum(dim=1, keepdim=True).clamp(min=1)
-        mean = (past * seen).sum(dim=1, keepdim=True) / count
-        centred = (past - mean) * seen
-        # The constant keeps flat windows flat.
-        deviation = (centred.square().sum(dim=1, keepdim=True) / count + 1e-2).sqrt()
-        level = centred / deviation
-        ahead: Tensor = self.linear(level) + self.network(torch.cat((level, seen), dim=1))
-        return ahead * deviation + mean
-
-
-def build_model(context_length: int, prediction_length: int, *, seed: int) -> Forecaster:
-    """Return a forecaster whose first weights depend on `seed` alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Forecaster(context_length, prediction_length)
-
-
-def observed(batch: Batch, key: str) -> Tensor:
-    """Return 1.0 where values were observed; a batch without a mask has no missing ones."""
-    mask, values = batch.get(f"{key}_mask"), batch[key][..., 0]
-    return torch.ones_like(values) if mask is None else mask[..., 0].to(values.dtype)
-
-
-def absolute_error(ahead: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the sum of |forecast - truth| over the observed values, and their number."""
-    seen = observed(batch, "future_target")
-    return ((ahead - batch["future_target"][..., 0]).abs() * seen).sum(), seen.sum()
-
-
-def training_step(model: Forecaster, optimizer: torch.optim.Optimizer, batch: Batch) -> Tensor:
-    """Take a step down the mean absolute error; return the loss before it, detached."""
-    total, count = absolute_error(model(batch), batch)
-    loss = total / count.clamp(min=1)
+def training_step(model: nn.Module, optimizer: Optimizer, batch: dict[str, Tensor]) -> float:
+    """Take a step down the mean absolute error of the observed values; return it."""
+    errors = (model(batch["past_target"][..., 0]) - batch["future_target"][..., 0]).abs()
+    if "future_target_mask" in batch:
+        errors = errors[batch["future_target_mask"][..., 0]]
+    loss = errors.sum() / max(1, errors.numel())
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
-    return loss.detach()
+    return float(loss.detach())
 
 
 def train(
     job: Job,
-    data: Data,
+    windows: Windows | None = None,
     *,
     log: Path,
     state: Path | None = None,
     resume: bool = False,
     wait_at: int | None = None,
-    report: Callable[[int, float], None] = lambda step, loss: None,
-) -> Forecaster:
-    """Train a model up to step `job.steps`, and log every sample before its step is taken.
+) -> tuple[dict[str, Tensor], list[float]]:
+    """Train a model up to step `job.steps`; return its weights and the losses.
 
-    `log` gets (step, series, start row) of each sample, as int64; `state` gets the state every
-    `job.save_every` steps and at the end, and `resume` goes on from it. At step `wait_at` the
-    process waits to be killed. `report` is called every 20 steps and at the end.
+    Without `windows` the file of the job is read.
+    `log` gets (step, series, start row) of each sample, as int64, before its step is taken; `state`
+    gets the state every `job.save_every` steps and at the end, and `resume` goes on from it. At
+    step `wait_at` the process waits to be killed.
     """
-    model = build_model(job.context_length, job.prediction_length, seed=job.seed)
+    if windows is None:
+        windows = training_windows(job, read_table(job))
+    torch.set_num_threads(1)  # as many in every process, or sums would round differently
+    torch.manual_seed(job.seed)
+    model = nn.Linear(job.context_length, job.prediction_length)
     # The plain, unfused update does the same arithmetic in the same order in every process.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate, foreach=False)
-    loader = Loader(data.train, batch_size=job.batch_size, shuffle=True, seed=job.seed)
-    step = 0
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    loader = Loader(windows, batch_size=job.batch_size, shuffle=True, seed=job.seed)
+    parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "loader": loader}
     if resume and state is not None:
-        saved = read_state(state)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        loader.load_state_dict(saved["loader"])
-        step = saved["step"]
-    batches = endless(loader)
+        for name, saved in torch.load(state, weights_only=True).items():
+            parts[name].load_state_dict(saved)
+    batches, losses = chain.from_iterable(repeat(loader)), list[float]()  # epoch after epoch
     log.unlink(missing_ok=True)
     with open(create_file(log), "wb", buffering=0) as lines:
-        while step < job.steps:
-            if step == wait_at:
+        while loader.step < job.steps:
+            if loader.step == wait_at:
                 time.sleep(600)
-            batch = next(batches)
-            step += 1
-            series, start = batch["series_id"].to(torch.int64), batch["start"]
-            records = torch.stack((torch.full_like(start, step), series, start), dim=1)
-            lines.write(records.numpy().tobytes())
-            loss = training_step(model, optimizer, batch)
+            batch, step = next(batches), loader.step
+            where = torch.stack((batch["series_id"].to(torch.int64), batch["start"]), dim=1)
+            lines.write(nn.functional.pad(where, (1, 0), value=step).numpy().tobytes())
+            losses.append(training_step(model, optimizer, batch))
             if state is not None and (step % job.save_every == 0 or step == job.steps):
-                content = {"step": step, "loader": loader.state_dict()}
-                content |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 with atomic_file(state) as temporary:
-                    torch.save(content, temporary)
-            if step % 20 == 0 or step == job.steps:
-                report(step, float(loss))
-    return model
+                    torch.save({name: part.state_dict() for name, part in parts.items()}, temporary)
+    return model.state_dict(), losses
 
 
-def endless(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the batches of epoch after epoch; a `for` over a loader runs to its epoch's end."""
-    while True:
-        yield from batches
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """Return a saved state: tensors and plain values only."""
-    content: dict[str, Any] = torch.load(path, weights_only=True)
-    return content
+def train_in_process(job: Job, log: Path, state: Path, kill_at: int | None = None) -> None:
+    """Train in a new process: begin and kill it at a step, or resume it."""
+    # It waits before its last step, so that a slow killer still finds it.
+    options = {"resume": True} if kill_at is None else {"wait_at": job.steps - 1}
+    arguments = {"log": log, "state": state, **options}
+    process = multiprocessing.get_context("spawn").Process(
+        target=train, args=(job,), kwargs=arguments
+    )
+    process.start()
+    try:
+        while process.is_alive() and (
+            kill_at is None or last_step(log) < kill_at or not state.exists()
+        ):
+            process.join(0.02)
+        if process.exitcode:
+            raise RuntimeError(f"the training process failed with exit code {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
 
 
 def read_log(path: Path) -> Samples:
     """Return the samples of a log, (samples, 3): step, series and start row."""
-    # A kill may cut the last line short.
-    rows = path.stat().st_size // 24 if path.exists() else 0
+    rows = path.stat().st_size // 24 if path.exists() else 0  # a kill may cut the last one short
     return np.memmap(path, np.int64, "r", shape=(rows, 3)) if rows else np.empty((0, 3), np.int64)
 
 
@@ -293,25 +183,24 @@ def expected_samples(windows: Windows, *, batch_size: int, seed: int, steps: int
 
     Epoch e serves ``Permutation(len(windows), seed=seed, epoch=e)``; its last batch may be short.
     """
-    per_epoch = -(-len(windows) // batch_size)
-    parts = []
-    for epoch in range(-(-steps // per_epoch)):
-        batches = min(per_epoch, steps - epoch * per_epoch)
-        order = Permutation(len(windows), seed=seed, epoch=epoch)[: batches * batch_size]
-        step = 1 + epoch * per_epoch + np.arange(len(order)) // batch_size
-        parts.append(np.stack((step, *windows.locate(order)), axis=1))
+    per_epoch, parts = -(-len(windows) // batch_size), []
+    for first in range(0, steps, per_epoch):
+        order = Permutation(len(windows), seed=seed, epoch=first // per_epoch)
+        served = order[: (steps - first) * batch_size]
+        step = 1 + first + np.arange(len(served)) // batch_size
+        parts.append(np.stack((step, *windows.locate(served)), axis=1))
     return np.concatenate(parts)
 
 
 def compare_runs(
     expected: Samples,
-    *,
     uninterrupted: Samples,
     killed: Samples,
     resumed: Samples,
+    *,
     resumed_from: int,
-    weights: Mapping[str, Tensor],
-    resumed_weights: Mapping[str, Tensor],
+    weights: dict[str, Tensor],
+    resumed_weights: dict[str, Tensor],
 ) -> dict[str, bool]:
     """Return the claims about a killed and resumed run, and whether each is true.
 
@@ -330,34 +219,3 @@ def compare_runs(
             torch.equal(tensor, resumed_weights[name]) for name, tensor in weights.items()
         ),
     }
-
-
-@contextmanager
-def child_process(command: Sequence[str], errors: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command whose standard error goes to a file; it ends with the block."""
-    errors.unlink(missing_ok=True)
-    with open(create_file(errors), "wb") as file:
-        process = subprocess.Popen(command, stderr=file)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def main() -> None:
-    """Train a job from a JSON file."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("job", type=Path)
-    parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--wait-at", type=int)
-    options = vars(parser.parse_args())
-    job = Job.from_json(options.pop("job").read_text())
-    torch.set_num_threads(THREADS)
-    train(job, prepare(job), **options)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from windeck._util.terminal import escaped
+from windeck.checkpoint.read import comparing
 from windeck.checkpoint.stores import Store
 from windeck.cli.output import colored, format_number, print_json, print_lines, print_table
 from windeck.cli.parser import Namespace, add_command, generation
@@ -63,8 +64,6 @@ def run(arguments: Namespace) -> None:
 def _compared(
     store: Store, first: int | str, second: int | str | None, other: Store | None, spaces: list[str]
 ) -> Any:
-    from windeck.checkpoint.read import comparing
-
     return comparing.diff(
         store, first, second, other=other, namespace=spaces[0], other_namespace=spaces[1]
     )

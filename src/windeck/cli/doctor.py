@@ -14,9 +14,17 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windeck._util.terminal import escaped
+from windeck.cli.output import (
+    check_output_file,
+    colored,
+    on_terminal,
+    print_lines,
+    print_table,
+    unicode_ok,
+)
 from windeck.cli.parser import (
     USAGE_ERROR,
     at_least,
@@ -25,9 +33,9 @@ from windeck.cli.parser import (
     print_error,
     seconds,
 )
-
-if TYPE_CHECKING:
-    from windeck.diagnosis.report import Diagnosis
+from windeck.cli.session import UsageError
+from windeck.diagnosis.report import Diagnosis, comparison, comparison_html
+from windeck.io.local_files import atomic_file
 
 #: MODULE:FUNCTION.
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -86,14 +94,10 @@ def run(options: Namespace) -> None:
     Errors of the user's own function, loader and step are raised with their traceback, and so are
     all others with `WINDECK_TRACEBACK` set in the environment.
     """
-    from windeck.cli.session import UsageError
-
     with _reported():
         if (options.what is None) == (options.compare is None):
             raise UsageError("expected FILE, MODULE:FUNCTION or --compare: see --help")
         if options.html is not None:
-            from windeck.cli.output import check_output_file
-
             check_output_file(options.html, force=options.force)
         if options.compare is not None:
             _compare(options)
@@ -115,8 +119,6 @@ def run(options: Namespace) -> None:
 @contextmanager
 def _reported() -> Iterator[None]:
     """Turn what a user can get wrong into one line on standard error and an exit code."""
-    from windeck.cli.session import UsageError
-
     with one_line_errors("windeck doctor"):
         try:
             yield
@@ -207,8 +209,6 @@ def _diagnose(loader: Any, step: Any, options: Namespace, files: Sequence[str] =
 
 def _show(found: Diagnosis, options: Namespace) -> None:
     """Print the report, and write the page that was asked for."""
-    from windeck.cli.output import colored, on_terminal, print_lines, print_table, unicode_ok
-
     if options.json:
         print_lines(found.to_json())
     elif on_terminal() and unicode_ok() and find_spec("rich") is not None:
@@ -225,9 +225,6 @@ def _show(found: Diagnosis, options: Namespace) -> None:
 
 def _compare(options: Namespace) -> None:
     """Print the reports of several files side by side."""
-    from windeck.cli.output import print_lines
-    from windeck.diagnosis.report import comparison, comparison_html
-
     if len(options.compare) < 2:
         raise ValueError(f"expected at least two reports to compare, got {len(options.compare)}")
     names = [path.stem for path in options.compare]
@@ -242,8 +239,6 @@ def _compare(options: Namespace) -> None:
 
 
 def _read(path: Path) -> Diagnosis:
-    from windeck.diagnosis.report import Diagnosis
-
     try:
         return Diagnosis.from_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -253,8 +248,6 @@ def _read(path: Path) -> Diagnosis:
 def _write_page(options: Namespace, page: Callable[[], str]) -> None:
     if options.html is None:
         return
-    from windeck.io.local_files import atomic_file
-
     with atomic_file(options.html) as part:
         part.write_text(page(), encoding="utf-8")
     text = escaped(f"wrote {options.html}")

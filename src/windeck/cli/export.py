@@ -6,11 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from windeck._util.terminal import escaped
 from windeck._util.validation import check_bytes
+from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
+from windeck.checkpoint.read.scanning import read_chunks
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.reading import SavedTable
 from windeck.cli.catalog import (
     TABLES,
     ManifestContents,
@@ -28,6 +33,8 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import Namespace, add_command, add_generation, byte_size
 from windeck.cli.session import UsageError
+from windeck.columns.dtypes import DTYPES
+from windeck.io.local_files import atomic_file
 
 __all__ = ["add_parser", "run"]
 
@@ -127,13 +134,6 @@ def _tensor(found: ManifestContents, name: str | None) -> TensorEntry:
 
 def _write_npy(store: Store, found: ManifestContents, file: Path, entry: TensorEntry) -> Path:
     """Copy one chunk at a time into the mapped file."""
-    import numpy as np
-
-    from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
-    from windeck.checkpoint.read.scanning import read_chunks
-    from windeck.columns.dtypes import DTYPES
-    from windeck.io.local_files import atomic_file
-
     # Not what NumPy takes: other packages register more dtypes, which .npy cannot hold.
     if entry.dtype not in DTYPES or DTYPES[entry.dtype].numpy is None:
         raise UsageError(
@@ -167,9 +167,6 @@ def _table(found: ManifestContents, name: str | None) -> TableEntry:
 
 def _write_table(store: Store, found: ManifestContents, file: Path, table: TableEntry) -> Path:
     import pyarrow as pa
-
-    from windeck.checkpoint.tables.reading import SavedTable
-    from windeck.io.local_files import atomic_file
 
     columns = _columns(table, flat=file.suffix == ".csv")
     schema = pa.schema([(name, dtype) for name, dtype, _ in columns])
@@ -227,7 +224,6 @@ def _plain_column(name: str) -> Callable[[Any], Any]:
 
 def _number_column(column: int) -> Callable[[Any], Any]:
     def make(rows: Any) -> Any:
-        import numpy as np
         import pyarrow as pa
 
         values = np.zeros(len(rows), np.float32)
@@ -239,7 +235,6 @@ def _number_column(column: int) -> Callable[[Any], Any]:
 
 def _list_column(first: int, dim: int) -> Callable[[Any], Any]:
     def make(rows: Any) -> Any:
-        import numpy as np
         import pyarrow as pa
 
         values = np.zeros((len(rows), dim), np.float32)

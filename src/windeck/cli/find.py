@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windeck._util.terminal import escaped
+from windeck.checkpoint.read import predicates
+from windeck.checkpoint.read.predicates import Predicate
+from windeck.checkpoint.read.searching import search_table, search_tensor
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.reading import SavedTable
 from windeck.cli.catalog import (
     TABLES,
     ManifestContents,
@@ -21,9 +25,6 @@ from windeck.cli.catalog import (
 from windeck.cli.output import aligned, colored, format_number, print_json, print_lines
 from windeck.cli.parser import PATTERN, Namespace, add_command, add_generation, at_least, number
 from windeck.cli.session import NegativeResult, UsageError
-
-if TYPE_CHECKING:
-    from windeck.checkpoint.read.predicates import Predicate
 
 __all__ = ["add_parser", "run"]
 
@@ -82,8 +83,6 @@ def run(arguments: Namespace) -> None:
 
 
 def _value_condition(arguments: Namespace) -> Predicate | None:
-    from windeck.checkpoint.read import predicates
-
     found: list[Predicate] = []
     try:
         if arguments.where is not None:
@@ -107,8 +106,6 @@ def _value_condition(arguments: Namespace) -> Predicate | None:
 
 
 def _row_conditions(arguments: Namespace) -> dict[str, Predicate]:
-    from windeck.checkpoint.read import predicates
-
     found = {}
     for name, key in (("freq", "frequency"), ("version", "version"), ("seen", "seen")):
         text = getattr(arguments, name)
@@ -151,8 +148,6 @@ def _searched(found: ManifestContents, pattern: str | None) -> tuple[dict[str, s
 def _in_tensors(
     store: Store, found: ManifestContents, tensors: dict[str, str], values: Predicate, limit: int
 ) -> list[dict[str, Any]]:
-    from windeck.checkpoint.read.searching import search_tensor
-
     documents = []
     for data, name in tensors.items():
         entry = found.entries[data]
@@ -171,9 +166,6 @@ def _in_table(
     rows: dict[str, Predicate],
     limit: int,
 ) -> dict[str, Any]:
-    from windeck.checkpoint.read.searching import search_table
-    from windeck.checkpoint.tables.reading import SavedTable
-
     table = SavedTable(store, found.namespace, found.tables[name])
     count, matches = search_table(table, values=values, limit=limit, **rows)
     documents = [

@@ -19,6 +19,7 @@ from windeck.cli.output import (
     print_json,
     print_lines,
 )
+from windeck.cli.page.contents import Limits, collect
 from windeck.cli.parser import Namespace, add_command, add_generation, at_least
 from windeck.cli.session import (
     NegativeResult,
@@ -26,6 +27,7 @@ from windeck.cli.session import (
     opened_store,
     redacted_url,
 )
+from windeck.io.local_files import atomic_file
 
 __all__ = ["add_parser", "as_script", "render", "run"]
 
@@ -55,9 +57,6 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: Namespace) -> None:
     """Write the page; `NegativeResult` where something is damaged."""
-    from windeck.cli.page.contents import Limits, collect
-    from windeck.io.local_files import atomic_file
-
     limits = Limits(values=arguments.values, read_bytes=arguments.read_bytes)
     url, file, generation = redacted_url(arguments.url), arguments.file, arguments.generation
     with opened_store(arguments.url) as store:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windeck._util.terminal import escaped
+from windeck.checkpoint.format.manifests import Catalog
 from windeck.cli.catalog import (
     TABLES,
     Listing,
@@ -32,9 +32,6 @@ from windeck.cli.parser import PATTERN, Namespace, add_command, add_generation, 
 from windeck.cli.session import NegativeResult, opened_store
 from windeck.cli.tree import Columns, Leaf, Line, lines
 
-if TYPE_CHECKING:
-    from windeck.checkpoint.format.manifests import Catalog
-
 __all__ = ["add_parser", "run"]
 
 
@@ -53,19 +50,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: Namespace) -> None:
     """Print tensors, tables and plain values."""
-    # The manifest becomes a hundred thousand small objects, none of them garbage: to search them
-    # again and again would take half of the time.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with opened_store(arguments.url) as store:
-            _ls(arguments, read_listing(arguments, store))
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _ls(arguments: Namespace, found: Listing) -> None:
+    with opened_store(arguments.url) as store:
+        found = read_listing(arguments, store)
     saved = found.saved
     names, data = [*chain(*saved.names.values())], [*chain(*saved.data.values())]
     tables = [*map(table_document, saved.tables.values())]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
+from windeck import __version__
 from windeck.cli.parser import USAGE_ERROR, Namespace, Parser, did_you_mean
+from windeck.cli.session import UsageError, redacted_url, reported_errors
 
 __all__ = ["VIEW_COMMANDS", "main", "process", "view_parser"]
 
@@ -46,27 +48,11 @@ Exit codes: 0 done; 1 a difference, damage, or nothing found; 2 the command line
 
 
 def process() -> None:
-    """Run the command of `sys.argv` and end the process: the entry point of `windeck`.
-
-    `windeck view` ends without freeing its objects, of which a large manifest has a hundred
-    thousand: by then, stores are closed and all output is written.
-    """
+    """Run the command of `sys.argv`: the entry point of `windeck`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: what is printed there is lost
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end
-    if sys.argv[1:2] != ["view"]:
-        main()
-        return
-    code = 0
-    try:
-        main()
-    except SystemExit as end:
-        if not isinstance(end.code, int):
-            raise
-        code = end.code
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    main()
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -109,10 +95,6 @@ def _view(words: Sequence[str]) -> None:
         return
     if sys.stdout.isatty():
         _check_extras(VIEW_EXTRAS)
-    gc.disable()  # imports make no garbage
-    from windeck.cli.session import reported_errors
-
-    gc.enable()
     with reported_errors():
         arguments = _view_arguments(words[0], list(words[1:]))
         arguments.run(arguments)
@@ -120,8 +102,6 @@ def _view(words: Sequence[str]) -> None:
 
 def _view_arguments(url: str, rest: list[str]) -> Namespace:
     """Parse what follows the URL of a store."""
-    from windeck.cli.session import UsageError, redacted_url
-
     if url in VIEW_COMMANDS and rest and "://" in rest[0]:
         raise UsageError(
             f"expected the URL before the command: windeck view {redacted_url(rest[0])} {url}"
@@ -133,9 +113,7 @@ def _view_arguments(url: str, rest: list[str]) -> Namespace:
         raise UsageError(
             f"there is no command {name[:40]!r}{did_you_mean(name, VIEW_COMMANDS, expected)}"
         )
-    gc.disable()  # imports make no garbage
     parser = view_parser([name])[1][name]
-    gc.enable()
     arguments = parser.parse_in_any_order(rest, Namespace(url=url))
     if not named and arguments.pattern in VIEW_COMMANDS:  # `ls` would look for such a name
         raise UsageError(
@@ -147,8 +125,6 @@ def _view_arguments(url: str, rest: list[str]) -> Namespace:
 
 def _parser(names: Iterable[str]) -> Parser:
     """Return the parser of `windeck`, with the named commands, or all if one is not known."""
-    from windeck import __version__
-
     parser = Parser(prog="windeck", description="A deck of windows: shuffle it, cut it, deal it.")
     parser.add_argument("--version", action="version", version=f"windeck {__version__}")
     parser.set_defaults(run=None)
@@ -161,8 +137,6 @@ def _parser(names: Iterable[str]) -> Parser:
 
 
 def _check_extras(packages: Iterable[str]) -> None:
-    from importlib.util import find_spec
-
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         sys.exit(f"The command line needs {' and '.join(missing)}: pip install 'windeck[cli]'")

@@ -9,13 +9,11 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from windeck._util.terminal import escaped, escaped_lines
 from windeck.cli.session import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path  # which takes milliseconds to import
 
 __all__ = [
     "aligned",

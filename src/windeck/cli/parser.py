@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from windeck._util.terminal import escaped_lines
+from windeck.checkpoint.format.manifests import check_tag
 
 __all__ = ["PATTERN", "Namespace", "Parser", "add_command", "add_generation", "at_least"]
 __all__ += ["add_csv_options", "csv_arguments", "name_csv_options"]
@@ -44,8 +46,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         self._takes_value: dict[str, bool] = {}
-        # argparse makes a formatter for every argument; with a width, it does not import shutil.
-        formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)
+        formatter = partial(argparse.RawDescriptionHelpFormatter, max_help_position=_HELP_POSITION)
         super().__init__(allow_abbrev=False, formatter_class=formatter, **settings)
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
@@ -82,17 +83,6 @@ class Parser(argparse.ArgumentParser):
             options.append("--")
         return self.parse_args([*options, *arguments], values)
 
-    def format_help(self) -> str:
-        """Return the help, as wide as the terminal."""
-        import shutil
-
-        self.formatter_class = partial(
-            argparse.RawDescriptionHelpFormatter,
-            width=shutil.get_terminal_size().columns - 2,
-            max_help_position=_HELP_POSITION,
-        )
-        return super().format_help()
-
     def error(self, message: str) -> NoReturn:
         """Print a sentence to stderr and exit with code 2."""
         print_error(" ".join(self.prog.split()[:2]), message.removeprefix("argument "))
@@ -125,8 +115,6 @@ def generation(text: str) -> int | str:
     """Parse the number of a generation, or a tag, which is not of digits alone."""
     if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
-    from windeck.checkpoint.format.manifests import check_tag
-
     try:
         return check_tag(text)
     except ValueError as error:
@@ -210,8 +198,6 @@ def seconds(text: str) -> float:
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return a hint at the nearest known word, or `otherwise` if none is near."""
-    import difflib
-
     near = difflib.get_close_matches(word, [*known], 1)
     return f": did you mean {near[0]}?" if near else otherwise
 

@@ -9,6 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from windeck.cli.output import print_lines
 from windeck.cli.parser import (
     USAGE_ERROR,
     add_csv_options,
@@ -128,7 +129,6 @@ def _name_options(text: str) -> str:
 
 def _prepare(options: Namespace, train: tuple[Any, Any] | None) -> None:
     from windeck import prepare
-    from windeck.cli.output import print_lines
 
     named = {name: getattr(options, name) for name in _PASSED}
     prepared = prepare(

@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store
+from windeck.checkpoint.tables.reading import SavedTable
 from windeck.cli.catalog import (
     ManifestContents,
     checkpoint_document,
@@ -90,10 +93,6 @@ def _tensor_row(
 def _table_rows(
     store: Store, found: ManifestContents, table: TableEntry, ids: Sequence[int]
 ) -> list[dict[str, Any]]:
-    import numpy as np
-
-    from windeck.checkpoint.tables.reading import SavedTable
-
     rows = SavedTable(store, found.namespace, table).rows(np.array(ids, np.int64))
     shape = len(rows.values), 1 + table.shape.slots, table.shape.dim
     values: Iterator[Any] = iter(cast(Any, rows.values.reshape(shape).tolist()))

@@ -11,6 +11,7 @@ from windeck._util.terminal import escaped
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 from windeck.checkpoint.stores.urls import existing_url, make_room, reading_url
+from windeck.cli.files import open_path
 from windeck.cli.parser import INTERRUPTED, USAGE_ERROR, print_error
 
 __all__ = ["NegativeResult", "UsageError", "checked_namespace", "opened_store"]
@@ -37,8 +38,6 @@ def opened_store(url: str, *, writing: bool = False, create: bool = False) -> It
     A path is a file or folder of another format, which is a store for reading.
     """
     if is_file(url):
-        from windeck.cli.files import open_path
-
         if writing or create:
             raise UsageError(f"{url} is a file or folder, expected the URL of a store to write to")
         with open_path(url) as store:

@@ -11,9 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from windeck._util.terminal import escaped
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.entries import TensorEntry
+from windeck.checkpoint.read.scanning import read_box
+from windeck.checkpoint.read.searching import statistics
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
     ManifestContents,
@@ -39,6 +43,7 @@ from windeck.cli.output import (
 from windeck.cli.parser import Namespace, add_command, add_generation, at_least
 from windeck.cli.session import UsageError
 from windeck.columns.dtypes import item_bytes
+from windeck.columns.elements import decode_elements, is_numeric
 
 __all__ = ["Selection", "add_parser", "first_rows", "parse_slice", "read_values", "run"]
 
@@ -126,11 +131,6 @@ def read_values(
     store: Store, found: ManifestContents, entry: TensorEntry, selection: Selection
 ) -> Any:
     """Return the values as an array; values that are no numbers as hexadecimal text."""
-    import numpy as np
-
-    from windeck.checkpoint.read.scanning import read_box
-    from windeck.columns.elements import decode_elements, is_numeric
-
     if item_bytes(entry.dtype) is None:
         raise UsageError(f"{entry.name} has dtype {entry.dtype}, which this windeck does not know")
     raw = np.ascontiguousarray(read_box(store, found.namespace, entry, selection.box))
@@ -190,8 +190,6 @@ def _print_rest(shape: Sequence[int], selection: Selection) -> None:
 
 
 def _stats(store: Store, found: ManifestContents, entry: TensorEntry) -> dict[str, Any]:
-    from windeck.checkpoint.read.searching import statistics
-
     try:
         stats = statistics(store, found.namespace, entry, bins=BINS, largest=LARGEST)
     except TypeError as error:

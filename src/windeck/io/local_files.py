@@ -10,10 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path  # to import it takes longer than to open a small database
+from pathlib import Path
 
 __all__ = ["atomic_file", "create_file", "fsync_folder", "make_folder", "refuse_link"]
 __all__ += ["temporary_path", "temporary_target", "write_pieces"]
@@ -75,8 +72,6 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     ...     os.listdir(folder)
     ['greeting']
     """
-    from pathlib import Path
-
     temporary = Path(temporary_path(path))
     os.close(create_file(temporary))
     try:

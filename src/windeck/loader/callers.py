@@ -1,7 +1,7 @@
-"""Checks of callers that would shard samples again, batch batches, or lose a state.
+"""Checks of callers that would shard samples again, batch batches, or read the rest of an epoch.
 
-accelerate and Lightning wrap samplers and datasets, or return a loader, without calling a method
-of theirs. The frames of the callers show it.
+accelerate and Lightning wrap samplers and datasets without calling a method of theirs. The frames
+of the callers show it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import FrameType
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-__all__ = ["check_caller", "check_not_collated", "check_sharded_once", "warn_of_the_rest"]
+__all__ = ["check_not_collated", "check_sharded_once", "warn_of_the_rest"]
 
 
 def check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
@@ -52,32 +52,6 @@ def check_not_collated() -> None:
                 )
             return
         frame = frame.f_back
-
-
-def check_caller(caller: FrameType, restarts: bool) -> None:
-    """Raise if the caller is a DataLoader or accelerate, which ask for the type of a `Loader`.
-
-    They do so with `isinstance`, before they do anything else. A DataLoader would take it for a
-    dataset of samples. ``Accelerator.prepare`` returns what it does not know as it is, and
-    `save_state` saves nothing of it, which is right for one that restarts.
-    """
-    if caller.f_globals.get("__name__") == "abc" and caller.f_back is not None:
-        caller = caller.f_back  # `isinstance` of an abstract class
-    function, module = caller.f_code.co_name, caller.f_globals.get("__name__")
-    if function == "__init__" and module == "torch.utils.data.dataloader":
-        raise TypeError(
-            "a Loader makes whole batches itself, and a DataLoader would ask it for samples; "
-            "iterate over it as it is, or give the DataLoader wd.MapDataset(source) or "
-            "wd.IterDataset(stream, batch_size=...): see docs/frameworks.md"
-        )
-    if function in ("prepare", "_prepare_one") and (
-        module == "accelerate.accelerator" and not restarts
-    ):
-        raise TypeError(
-            "accelerator.prepare() would return the Loader as it is, and accelerator.save_state() "
-            "would not save its position: leave it out of prepare(), and call "
-            "accelerator.register_for_checkpointing(loader): see docs/frameworks.md"
-        )
 
 
 def warn_of_the_rest(position: int) -> None:

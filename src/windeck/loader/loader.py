@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import copy
 import logging
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from windeck.loader.batch import (
     check_device,
     check_pin_memory,
 )
-from windeck.loader.callers import check_caller, warn_of_the_rest
+from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
 from windeck.loader.read_plan import ReadPlan, plan_reads
@@ -45,7 +45,7 @@ from windeck.loader.visits import Visit, is_document, require_method, sort_posit
 from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
 
-__all__ = ["Loader"]
+__all__ = ["Loader", "iterated_loaders"]
 
 _log = logging.getLogger("windeck")
 
@@ -324,6 +324,7 @@ class Loader:
             return EpochIterator(self._at_start())
         if not self._begins_epoch:
             warn_of_the_rest(self._position)
+        _iterated[id(self)] = self
         return EpochIterator(self)
 
     def peek(self) -> Tensors:
@@ -659,11 +660,13 @@ class Loader:
 
     if not TYPE_CHECKING:  # Otherwise every attribute would exist for type checkers.
 
-        @property
-        def __class__(self) -> type[Loader]:
-            # `isinstance` reads it where the type is another one.
-            check_caller(sys._getframe(1), self.restart)
-            return type(self)
+        def __getitems__(self, indices: object) -> NoReturn:
+            # Called by a DataLoader that takes the loader for a dataset of samples.
+            raise TypeError(
+                "a Loader makes whole batches itself, and a DataLoader asks it for samples; "
+                "iterate over it as it is, or give the DataLoader wd.MapDataset(source) or "
+                "wd.IterDataset(stream, batch_size=...): see docs/frameworks.md"
+            )
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = ""
@@ -809,6 +812,16 @@ class Loader:
             sum(len(one.positions) for one in found),
             sum(self._was_served(position) for position in positions),
         )
+
+
+#: Loaders with a state that a loop has read, as long as they exist, by id.
+_iterated: WeakValueDictionary[int, Loader] = WeakValueDictionary()
+
+
+def iterated_loaders() -> list[Loader]:
+    """Return the loaders of this process that loops have read, but for those that `restart`."""
+    loaders = (ref() for ref in _iterated.valuerefs())
+    return [loader for loader in loaders if loader is not None]
 
 
 def _check_prefetch(prefetch: int | str) -> tuple[int, int | None]:

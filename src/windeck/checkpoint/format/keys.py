@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from windeck.checkpoint.stores import PartStore, Store
@@ -331,6 +332,4 @@ def segment_generation(namespace: str, name: str) -> int | None:
 
 
 def _hash(namespace: str) -> str:
-    from hashlib import blake2b  # its import takes longer than listing a small checkpoint
-
     return blake2b(namespace.encode(), digest_size=8).hexdigest()

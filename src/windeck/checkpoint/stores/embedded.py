@@ -9,14 +9,17 @@ smaller number than the file has lost data that was reported as durable, and ope
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
+import shutil
 import weakref
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from windeck._util.validation import check_format
 from windeck.checkpoint.stores.protocol import CorruptStoreError
@@ -29,9 +32,6 @@ from windeck.io.local_files import (
     temporary_target,
     write_pieces,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path  # to import it takes longer than to open a small database
 
 __all__ = [
     "PARTS",
@@ -118,8 +118,6 @@ def part_path(url: StoreURL, name: str) -> Path:
             "expected the name of a part of 1 to 100 letters, digits, -, _ and ., not ending in "
             f".tmp, got {name!r}"
         )
-    from pathlib import Path
-
     folder = Path(_path(url), PARTS)
     make_folder(str(folder))
     return folder / name
@@ -158,8 +156,6 @@ def drop_part(url: StoreURL, name: str) -> None:
 def remove(path: str | Path) -> None:
     """Remove a file, a folder or a link, if it exists."""
     if os.path.isdir(path) and not os.path.islink(path):
-        import shutil
-
         shutil.rmtree(path)
     else:
         with suppress(FileNotFoundError):
@@ -396,8 +392,6 @@ def keep_in_fork(holder: Any, attribute: str) -> None:
 
 
 def _after_fork() -> None:
-    import ctypes
-
     for holder, attribute in _holders.items():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(getattr(holder, attribute)))
     libc = ctypes.CDLL(None)

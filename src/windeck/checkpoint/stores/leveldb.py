@@ -8,7 +8,8 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import plyvel
 
@@ -29,9 +30,6 @@ from windeck.checkpoint.stores.protocol import (
 )
 from windeck.checkpoint.stores.urls import StoreURL
 from windeck.io.local_files import fsync_folder, temporary_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["LevelDBStore", "open_url", "write_part"]
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -82,8 +83,7 @@ class CorruptStoreError(OSError):
         super().__init__(errno.EBADMSG, message)
 
 
-# No dataclass, here and elsewhere on the way to a manifest: importing that module takes as long as
-# starting the interpreter, and `windeck view URL ls` does little else.
+@dataclass(frozen=True, eq=False, slots=True)
 class Pieces:
     """A value in two parts, stored as one, so that the parts need not be joined first.
 
@@ -105,10 +105,9 @@ class Pieces:
     (8, b'headbody')
     """
 
-    __slots__ = ("body", "body_crc", "head")
-
-    def __init__(self, head: bytes, body: memoryview, body_crc: int) -> None:
-        self.head, self.body, self.body_crc = head, body, body_crc
+    head: bytes
+    body: memoryview
+    body_crc: int
 
     def __len__(self) -> int:
         return len(self.head) + len(self.body)

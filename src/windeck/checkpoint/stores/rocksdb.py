@@ -13,7 +13,9 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
 
 import rocksdict
 
@@ -32,9 +34,6 @@ from windeck.checkpoint.stores.protocol import (
     key_range,
 )
 from windeck.checkpoint.stores.urls import StoreURL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
 
@@ -589,8 +588,6 @@ def readable(path: str) -> Iterator[str]:
     rocksdict writes a note next to a database whenever it opens one, and the engine a log of its
     work, both through links. A reader opens all files at once and needs the links only until then.
     """
-    from tempfile import TemporaryDirectory
-
     in_memory = os.access(MEMORY, os.W_OK) and embedded.free_bytes(MEMORY) > 1 << 20
     with TemporaryDirectory(prefix="windeck-", dir=MEMORY if in_memory else None) as folder:
         for name in os.listdir(path):

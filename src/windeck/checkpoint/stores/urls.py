@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import io
 import os
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from windeck._util.imports import imported
 from windeck.checkpoint import background
@@ -95,9 +97,9 @@ class StoreURL(NamedTuple):
             scheme=scheme,
             host=match[1].strip("[]"),
             port=int(match[2]) if match[2] else None,
-            path=_decoded(slash + path),
-            user=_decoded(user),
-            password=_decoded(password),
+            path=unquote(slash + path),
+            user=unquote(user),
+            password=unquote(password),
             options=_options(scheme, query),
         )
 
@@ -293,14 +295,6 @@ def _backend(scheme: str) -> ModuleType:
     return found
 
 
-def _decoded(text: str) -> str:
-    if "%" not in text:
-        return text
-    from urllib.parse import unquote  # its import takes longer than opening a small store
-
-    return unquote(text)
-
-
 def _options(scheme: str, query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for pair in query.split("&") if query else ():
@@ -310,13 +304,11 @@ def _options(scheme: str, query: str) -> dict[str, str]:
                 f"the options of a {scheme}:// URL cannot be read at {name!r}: expected each once, "
                 "as name=value, with & between them"
             )
-        options[name] = _decoded(value)
+        options[name] = unquote(value)
     return options
 
 
 def _suggestion(name: str, known: tuple[str, ...]) -> str:
-    import difflib
-
     near = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
