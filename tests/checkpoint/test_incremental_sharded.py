@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from models.table_model import ModelCore, ModelTable
 from support.gangs import gang
 from support.store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint import Partition, saving
+from windeck._util import retry
+from windeck.checkpoint import Partition
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -138,7 +140,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
 
 def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     """On LevelDB, a rank that cannot open the last save writes all chunks, and warns."""
-    monkeypatch.setattr(saving, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "OPENING", replace(retry.OPENING, most_seconds=0.05))
     url, whole = fresh("leveldb"), torch.arange(8.0 * CHUNK)
     save(url, 0, whole, [0, 4 * CHUNK, 8 * CHUNK])
     with open_store(url) as store:

@@ -19,7 +19,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import pytest
 
 from support.store_servers import free_port, unavailable
-from windeck.io import remote
+from windeck._util import retry
 
 ACCESS, SECRET = "AKIDEXAMPLEUSER", "PlainSecretOfTheTests/+="
 _buckets = count()
@@ -438,8 +438,8 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def retry_quickly(patch: pytest.MonkeyPatch) -> None:
     """Make delays between attempts short, and look up no credentials in the network."""
-    patch.setattr(remote.RETRY, "first_delay", 0.001)
-    patch.setattr(remote.RETRY, "attempts", 4)
+    quick = replace(retry.REQUESTS, first_pause=0.001, most_attempts=4)
+    patch.setattr(retry, "REQUESTS", quick)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in (
         "http_proxy",
