@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from support.programs import printed
 from windeck._util.retry import (
     COMMANDS,
     OPENING,
@@ -132,3 +133,12 @@ def test_a_result_ends_the_attempts(clock: Clock) -> None:
 
     assert retry(call, COMMANDS, always) == "done"
     assert len(clock.pauses) == 2
+
+
+def test_stores_start_without_modules_that_pauses_need() -> None:
+    """Their import takes longer than opening a small store."""
+    program = (
+        "import sys\nfrom windeck.checkpoint.stores import open_store\nopen_store('memory://')\n"
+        "print(*{'dataclasses', 'inspect', 'random'} & sys.modules.keys())"
+    )
+    assert printed(program) == "\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,7 +139,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
 
 def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     """On LevelDB, a rank that cannot open the last save writes all chunks, and warns."""
-    monkeypatch.setattr(retry, "OPENING", replace(retry.OPENING, most_seconds=0.05))
+    monkeypatch.setattr(retry, "OPENING", retry.OPENING._replace(most_seconds=0.05))
     url, whole = fresh("leveldb"), torch.arange(8.0 * CHUNK)
     save(url, 0, whole, [0, 4 * CHUNK, 8 * CHUNK])
     with open_store(url) as store:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,7 +133,7 @@ def test_nobody_waits_for_ever_or_for_this_process(
         with pytest.raises(BlockingIOError, match="is open already"):
             checkpoint.save(url, step=1, model=STATE)
     assert waits == []
-    monkeypatch.setattr(retry, "OPENING", replace(retry.OPENING, most_seconds=0.05))
+    monkeypatch.setattr(retry, "OPENING", retry.OPENING._replace(most_seconds=0.05))
     with running(HOLDING, url) as (given, printed):
         assert printed.readline() == "open\n"
         with pytest.raises(BlockingIOError, match="is open already"):

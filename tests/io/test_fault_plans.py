@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def plan(server: FaultyServer, seed: int) -> list[Fault]:
 def _small_requests(quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "PART_BYTES", 20_000)
     # All faults may hit the attempts of one request.
-    monkeypatch.setattr(retry, "REQUESTS", replace(retry.REQUESTS, most_attempts=12))
+    monkeypatch.setattr(retry, "REQUESTS", retry.REQUESTS._replace(most_attempts=12))
 
 
 @pytest.mark.parametrize("seed", seeds())

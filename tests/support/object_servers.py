@@ -19,7 +19,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -438,7 +438,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def retry_quickly(patch: pytest.MonkeyPatch) -> None:
     """Make delays between attempts short, and look up no credentials in the network."""
-    quick = replace(retry.REQUESTS, first_pause=0.001, most_attempts=4)
+    quick = retry.REQUESTS._replace(first_pause=0.001, most_attempts=4)
     patch.setattr(retry, "REQUESTS", quick)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in (

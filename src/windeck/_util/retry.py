@@ -7,11 +7,9 @@ be told to: see `windeck.io.clients` and `windeck.checkpoint.stores.redis_settin
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 __all__ = [
     "COMMANDS",
@@ -26,8 +24,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
+class RetryPolicy(NamedTuple):
     """Attempts of a call, and the pauses between them in seconds.
 
     Parameters
@@ -62,8 +59,15 @@ class RetryPolicy:
             yield number
             if number >= self.most_attempts or time.monotonic() - began >= self.most_seconds:
                 return
-            time.sleep(pause * (1 + self.jitter * (2 * random.random() - 1)))
+            time.sleep(pause * self._factor())
             number, pause = number + 1, min(pause * self.growth, self.longest_pause)
+
+    def _factor(self) -> float:
+        if not self.jitter:
+            return 1.0
+        import random  # takes longer than opening a small store
+
+        return random.uniform(1 - self.jitter, 1 + self.jitter)
 
 
 def retry(call: Callable[[], T], policy: RetryPolicy, is_passing: Callable[[Exception], bool]) -> T:

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -401,5 +400,5 @@ def retry_while_open(
 
     policy = retry.OPENING
     if seconds is not None:
-        policy = replace(policy, most_seconds=seconds)
+        policy = policy._replace(most_seconds=seconds)
     return retry.retry(attempt, policy, is_open)
