@@ -510,9 +510,10 @@ import pyarrow.fs
 from windeck import checkpoint
 from windeck.checkpoint import copying
 from windeck.checkpoint.stores import objects, open_store
-from windeck.io import remote
+from windeck._util import retry
 
-objects.SEGMENT_BYTES, remote.RETRY.first_delay = 6000, 0.001
+objects.SEGMENT_BYTES = 6000
+retry.REQUESTS = retry.RetryPolicy(first_pause=0.001, most_attempts=6)
 source, options = sys.argv[1], json.loads(sys.argv[2])
 for line in sys.stdin:
     pid = os.fork()

@@ -15,7 +15,8 @@ from support.gangs import gang
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
-from windeck.checkpoint import Partition, sharded_saving
+from windeck._util import retry
+from windeck.checkpoint import Partition
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]
@@ -139,7 +140,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
 
 def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     """On LevelDB, a rank that cannot open the last save writes all chunks, and warns."""
-    monkeypatch.setattr(sharded_saving, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "OPENING", retry.OPENING._replace(most_seconds=0.05))
     url, whole = fresh("leveldb"), torch.arange(8.0 * CHUNK)
     save(url, 0, whole, [0, 4 * CHUNK, 8 * CHUNK])
     with open_store(url) as store:

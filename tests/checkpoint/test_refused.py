@@ -13,7 +13,8 @@ import torch
 
 from support.store_servers import EMBEDDED
 from windeck import checkpoint
-from windeck.checkpoint.stores import open_store, urls
+from windeck._util import retry
+from windeck.checkpoint.stores import open_store
 
 STATE = {"w": torch.arange(100.0)}
 
@@ -114,7 +115,7 @@ def test_all_that_opens_a_store_waits_until_another_process_has_closed_it(
                 print(file=given, flush=True)
                 assert printed.readline() == "closed\n"
 
-        monkeypatch.setattr("windeck.checkpoint.stores.urls.time.sleep", sleep)
+        monkeypatch.setattr("time.sleep", sleep)
         call()
         monkeypatch.undo()
         assert len(waits) == 3
@@ -128,11 +129,11 @@ def test_nobody_waits_for_ever_or_for_this_process(
     url = fresh(kind)
     waits: list[float] = []
     with open_store(url), monkeypatch.context() as patch:
-        patch.setattr("windeck.checkpoint.stores.urls.time.sleep", waits.append)
+        patch.setattr("time.sleep", waits.append)
         with pytest.raises(BlockingIOError, match="is open already"):
             checkpoint.save(url, step=1, model=STATE)
     assert waits == []
-    monkeypatch.setattr(urls, "PATIENCE", 0.05)
+    monkeypatch.setattr(retry, "OPENING", retry.OPENING._replace(most_seconds=0.05))
     with running(HOLDING, url) as (given, printed):
         assert printed.readline() == "open\n"
         with pytest.raises(BlockingIOError, match="is open already"):

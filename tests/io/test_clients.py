@@ -134,13 +134,3 @@ def chained(error: Exception, cause: Exception) -> Exception:
 )
 def test_errors_of_libraries(error: Exception, expected: str) -> None:
     assert remote._classify(error) == expected
-
-
-def test_delays_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-    monkeypatch.setattr("time.sleep", waited.append)
-    policy = remote.RetryPolicy()
-    for attempt in range(1, 9):
-        policy.wait(attempt)
-    for delay, base in zip(waited, [0.25, 0.5, 1, 2, 4, 8, 10, 10], strict=True):
-        assert 0.5 * base <= delay < 1.5 * base

@@ -17,7 +17,8 @@ import windeck as wd
 from support.corpora import write_corpus
 from support.object_servers import Bucket, Fault, FaultyServer, Website
 from support.streamed_tables import READ, arrow_table, assert_same, write_files
-from windeck.io import ranges, remote
+from windeck._util import retry
+from windeck.io import ranges
 
 #: Faults that a request recovers from if the next attempts have none.
 KINDS = ("status", "cut", "reset", "short", "whole", "shift", "delay")
@@ -49,7 +50,7 @@ def plan(server: FaultyServer, seed: int) -> list[Fault]:
 def _small_requests(quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "PART_BYTES", 20_000)
     # All faults may hit the attempts of one request.
-    monkeypatch.setattr(remote.RETRY, "attempts", 12)
+    monkeypatch.setattr(retry, "REQUESTS", retry.REQUESTS._replace(most_attempts=12))
 
 
 @pytest.mark.parametrize("seed", seeds())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyarrow import BufferOutputStream, parquet
 import windeck as wd
 from support.object_servers import Bucket, Website, retry_quickly
 from support.store_servers import free_port
+from windeck._util import retry
 from windeck.io import remote
 from windeck.io.clients import connect
 from windeck.io.data_files import resolve
@@ -42,7 +44,7 @@ def closed_port() -> dict[str, tuple[str, dict[str, Any]]]:
 def test_no_server_is_found_out_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are not repeated for long where no server has answered yet."""
     retry_quickly(monkeypatch)
-    monkeypatch.setattr(remote, "FIRST_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
     if kind == "http":
         pytest.importorskip("aiohttp")
     url, options = closed_port()[kind]
@@ -51,7 +53,7 @@ def test_no_server_is_found_out_at_once(kind: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_later_faults_are_repeated_as_ever(web: Website, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "FIRST_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
     web.objects["a.parquet"] = table_bytes(1.0)
     web.server.plan("reset", "^GET", times=3)  # after the HEAD, which is answered
     assert wd.Table.read(f"{web.url}/a.parquet")["load"].tolist() == [1.0]
@@ -61,7 +63,7 @@ def test_later_faults_are_repeated_as_ever(web: Website, monkeypatch: pytest.Mon
     assert fault.fired == 3
 
 
-def test_clients_of_google_give_up_early_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_of_google_make_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyarrow import fs
 
     given: list[Any] = []
@@ -73,9 +75,9 @@ def test_clients_of_google_give_up_early_at_first(monkeypatch: pytest.MonkeyPatc
             given.append(options["retry_time_limit"].total_seconds())
 
     monkeypatch.setattr(fs, "GcsFileSystem", Client)
-    connect("gs", "gs://bucket/x", {}, is_first=True)
     connect("gs", "gs://bucket/x", {})
-    assert given == [1, 10]
+    connect("gs", "gs://bucket/x", {"retry_time_limit": timedelta(seconds=7)})
+    assert given == [0.001, 7]
 
 
 def test_google_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +96,7 @@ def test_google_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_answers_of_google_are_repeated_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client does not name the status of an answer."""
     retry_quickly(monkeypatch)
-    monkeypatch.setattr(remote, "FIRST_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
     mount, failures = remote.Mount("gs", "gs://bucket"), [1, 2, 3]
 
     def request() -> str:

@@ -194,8 +194,8 @@ READ = """
     import pyarrow.parquet
     import aiohttp, fsspec.implementations.http
     import windeck as wd
-    from windeck.io import remote
-    remote.RETRY.first_delay, remote.RETRY.attempts = 0.001, 2
+    from windeck._util import retry
+    retry.REQUESTS = retry.RetryPolicy(first_pause=0.001, most_attempts=2)
     def mark(name):
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith(name))

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import pytest
 
 from support.store_servers import free_port, unavailable
-from windeck.io import remote
+from windeck._util import retry
 
 ACCESS, SECRET = "AKIDEXAMPLEUSER", "PlainSecretOfTheTests/+="
 _buckets = count()
@@ -438,8 +438,8 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def retry_quickly(patch: pytest.MonkeyPatch) -> None:
     """Make delays between attempts short, and look up no credentials in the network."""
-    patch.setattr(remote.RETRY, "first_delay", 0.001)
-    patch.setattr(remote.RETRY, "attempts", 4)
+    quick = retry.REQUESTS._replace(first_pause=0.001, most_attempts=4)
+    patch.setattr(retry, "REQUESTS", quick)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in (
         "http_proxy",

@@ -29,10 +29,6 @@ from windeck.checkpoint.write.plans import Plan, check_base, finish
 __all__ = ["merge", "merge_open_store", "save_shard", "write_shard"]
 
 
-#: Seconds to wait for a store that one process at a time can open, to read the save in force.
-WAIT_SECONDS = 10.0
-
-
 def save_shard(
     store: Store | str,
     plan: Plan,
@@ -203,7 +199,7 @@ def _find_base_at_url(url: str, plan: Plan) -> BaseSave | None:
             return find_base(place, plan)
 
     try:
-        return retry_while_open(find, seconds=WAIT_SECONDS)
+        return retry_while_open(find)
     except BlockingIOError as error:
         warnings.warn(f"{error.strerror}: everything is written", RuntimeWarning, stacklevel=2)
         return None

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from windeck._util.schemes import scheme_of
 from windeck._util.terminal import escaped
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import read_commits
@@ -168,7 +169,7 @@ def _copy(arguments: Namespace) -> None:
     generations = arguments.generations
     namespace = checked_namespace(arguments.namespace)
     to_namespace = checked_namespace(arguments.to_namespace or namespace)
-    if target.startswith("memory://"):
+    if scheme_of(target).store == "memory":
         raise UsageError(f"{target} is lost when the command ends, expected a store that is kept")
     if (url, namespace) == (target, to_namespace):
         raise UsageError(f"source and target are both {namespace} in {url}, expected two")

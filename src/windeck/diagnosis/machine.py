@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from windeck._util.schemes import scheme_of
 from windeck.diagnosis.measurements import Disk, Machine
 from windeck.diagnosis.processes import thread_usage
 
@@ -152,7 +153,7 @@ def _read(descriptor: int, places: Sequence[int], nbytes: int, seconds: float) -
 
 def check_url(url: str) -> None:
     """Raise a ValueError for an address that is neither http nor https."""
-    if not url.startswith(("http://", "https://")):
+    if scheme_of(url).client != "web":
         raise ValueError(f"`network` must be an http or https URL, got {url!r}")
 
 

@@ -1,7 +1,8 @@
 """Clients of remote file systems: those of pyarrow for S3, GCS and Azure, fsspec for others.
 
-A client makes each request once, and raises the errors of its library. `windeck.io.remote` repeats
-requests and turns errors into sentences.
+A client raises the errors of its library; `windeck.io.remote` repeats requests and turns errors
+into sentences. So the clients are told to make each request once. Those of Azure and of the Hugging
+Face Hub cannot be told: `Client.own_retries` has the number of requests that they make.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
+from windeck._util.schemes import SCHEMES, UNKNOWN, scheme_of
 from windeck.io.local_files import write_pieces
 from windeck.io.web import WrongAnswer, options_of_web
 
 __all__ = [
-    "ARROW_SCHEMES",
     "Client",
     "ListedName",
     "OpenObject",
@@ -29,8 +30,38 @@ __all__ = [
     "connect",
 ]
 
-#: Schemes of pyarrow's file systems, with their kind.
-ARROW_SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs"}
+
+class OwnRetries(NamedTuple):
+    """Requests that a library repeats itself, and has no option for.
+
+    Attributes
+    ----------
+    attempts
+        Requests until it raises an error.
+    operations
+        The operations of `windeck.io.remote.Mount.attempt` that it repeats.
+    statuses
+        Those that it repeats, besides errors of the network.
+    """
+
+    attempts: int = 1
+    operations: frozenset[str] = frozenset()
+    statuses: frozenset[int] = frozenset()
+
+    def requests(self, operation: str, status: int | None) -> int:
+        """Return the number of requests of an operation that failed, with the HTTP status."""
+        is_repeated = operation in self.operations and (status is None or status in self.statuses)
+        return self.attempts if is_repeated else 1
+
+
+_BUSY = frozenset((500, 502, 503, 504))
+#: By the name of a file system.
+_OWN_RETRIES = {
+    "abfs": OwnRetries(
+        4, frozenset(("stat", "list", "open", "read", "write", "delete")), _BUSY | {408}
+    ),
+    "hf": OwnRetries(6, frozenset(("list", "read")), _BUSY | {429}),
+}
 
 
 class Version(NamedTuple):
@@ -65,15 +96,18 @@ class OpenObject(Protocol):
 
 
 class Client(Protocol):
-    """Requests on one file system, each tried once. Thread-safe.
+    """Requests on one file system. Thread-safe.
 
     Attributes
     ----------
     checks_ranges
         Whether an answer with another range, or with too few bytes, is an error.
+    own_retries
+        Requests that are repeated already before an error is raised.
     """
 
     checks_ranges: bool
+    own_retries: OwnRetries
 
     def key(self, url: str) -> str:
         """Return the path of an object in the file system."""
@@ -97,14 +131,8 @@ class Client(Protocol):
         """Delete an object."""
 
 
-def connect(scheme: str, url: str, options: Mapping[str, Any], *, is_first: bool = False) -> Client:
+def connect(scheme: str, url: str, options: Mapping[str, Any]) -> Client:
     """Return a client for the scheme of a URL.
-
-    Parameters
-    ----------
-    scheme, url, options
-    is_first
-        No server has answered yet: the client gives up after some seconds.
 
     Raises
     ------
@@ -113,23 +141,22 @@ def connect(scheme: str, url: str, options: Mapping[str, Any], *, is_first: bool
     TypeError, ValueError
         There is no such scheme or option.
     """
-    kind = ARROW_SCHEMES.get(scheme)
-    if kind is None:
+    known = SCHEMES.get(scheme, UNKNOWN)
+    if known.client != "arrow":
         return _fsspec_client(scheme, url, options)
     bucket = url.partition("://")[2].partition("/")[0]
-    return ArrowClient(_arrow_file_system(kind, bucket, options, is_first))
+    return ArrowClient(_arrow_file_system(known.file_system, bucket, options))
 
 
-def _arrow_file_system(scheme: str, bucket: str, options: Mapping[str, Any], is_first: bool) -> Any:
+def _arrow_file_system(kind: str, bucket: str, options: Mapping[str, Any]) -> Any:
     from pyarrow import fs
 
-    if scheme == "s3":
+    if kind == "s3":
         return fs.S3FileSystem(**_s3_options(bucket, options))
-    if scheme == "gs":
+    if kind == "gs":
         renamed = _renamed(options, {"anon": "anonymous", "project": "project_id"})
-        # Requests are repeated here; the client's own limit is 15 minutes.
-        limit = timedelta(seconds=1 if is_first else 10)
-        return fs.GcsFileSystem(**{"retry_time_limit": limit, **renamed})
+        # One request: the limit is over after it, and without a limit it would be 15 minutes.
+        return fs.GcsFileSystem(**{"retry_time_limit": timedelta(milliseconds=1), **renamed})
     found = dict(options)
     _, at, host = bucket.rpartition("@")
     if at:
@@ -178,7 +205,6 @@ def _s3_options(bucket: str, options: Mapping[str, Any]) -> dict[str, Any]:
     regions = ("AWS_REGION", "AWS_DEFAULT_REGION")
     if not (endpoint or found.get("region") or any(os.environ.get(name) for name in regions)):
         found["region"] = fs.resolve_s3_region(bucket)
-    # Requests are repeated by `Mount.attempt` alone, which counts them.
     found.setdefault("retry_strategy", fs.AwsStandardS3RetryStrategy(max_attempts=1))
     return found
 
@@ -189,10 +215,11 @@ class ArrowClient:
     def __init__(self, file_system: Any) -> None:
         self._fs = file_system
         self.checks_ranges = file_system.type_name in ("local", "mock")
+        self.own_retries = _OWN_RETRIES.get(file_system.type_name, OwnRetries())
 
     def key(self, url: str) -> str:
-        scheme, separator, rest = url.partition("://")
-        if separator and ARROW_SCHEMES.get(scheme) == "abfs" and "@" in rest.partition("/")[0]:
+        _, separator, rest = url.partition("://")
+        if scheme_of(url).file_system == "abfs" and "@" in rest.partition("/")[0]:
             authority, _, path = rest.partition("/")
             rest = f"{authority.rpartition('@')[0]}/{path}"
         return (rest if separator else url).rstrip("/")
@@ -314,27 +341,26 @@ def _fsspec_client(scheme: str, url: str, options: Mapping[str, Any]) -> FsspecC
         import fsspec.core
     except ImportError as error:
         raise ImportError(f"{scheme}:// needs fsspec: pip install fsspec") from error
-    found = dict(options)
+    found, of_scheme = dict(options), SCHEMES.get(scheme, UNKNOWN)
     try:
         fsspec.get_filesystem_class(scheme)
-        if scheme in ("http", "https"):
+        if of_scheme.client == "web":
             found = options_of_web(found)
     except ValueError:
-        known = (*ARROW_SCHEMES, *fsspec.available_protocols())
+        of_arrow = [name for name, one in SCHEMES.items() if one.client == "arrow"]
+        known = (*of_arrow, *fsspec.available_protocols())
         near = difflib.get_close_matches(scheme, known, cutoff=0.5)
-        hint = f"did you mean {near[0]}://?" if near else "expected s3://, gs://, abfs://, https://"
+        main = {one.file_system for one in SCHEMES.values() if one.client in ("arrow", "web")}
+        expected = ", ".join(f"{name}://" for name in SCHEMES if name in main)
+        hint = f"did you mean {near[0]}://?" if near else f"expected {expected}"
         raise ValueError(f"no file system has the scheme {scheme}://; {hint}") from None
     except ImportError as error:
-        package = _PACKAGES.get(scheme)
+        package = of_scheme.package
         cure = f"pip install {package}" if package else str(error)
         raise ImportError(f"{scheme}:// needs a package that is not installed: {cure}") from None
     file_system, _ = fsspec.core.url_to_fs(url, **found)
     # Of HTTP, `options_of_web` compares each range; the length is compared by the caller.
-    return FsspecClient(file_system, checks_ranges=scheme in ("http", "https"))
-
-
-#: Packages of schemes of fsspec.
-_PACKAGES = {"http": "aiohttp", "https": "aiohttp", "hf": "huggingface_hub"}
+    return FsspecClient(file_system, checks_ranges=of_scheme.client == "web")
 
 
 class FsspecClient:
@@ -344,6 +370,8 @@ class FsspecClient:
         self._fs = file_system
         protocols = set(_as_tuple(file_system.protocol))
         self._web = "http" in protocols
+        known = protocols & _OWN_RETRIES.keys()
+        self.own_retries = _OWN_RETRIES[known.pop()] if known else OwnRetries()
         self.checks_ranges = checks_ranges or not protocols.isdisjoint(("memory", "file"))
 
     def key(self, url: str) -> str:

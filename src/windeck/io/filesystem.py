@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from windeck._util.file_limit import allow_more_files, open_with_room
+from windeck._util.schemes import scheme_of
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
 from windeck.io.local_files import create_file, temporary_path, write_pieces
@@ -50,7 +51,7 @@ def locate(
     if isinstance(text, RemotePath):
         return text
     if filesystem is None:
-        if text.startswith("file://"):
+        if scheme_of(text).client == "disk":
             return unquote(urlsplit(text).path)
         if not is_url(text) or os.path.exists(text):
             if storage_options:

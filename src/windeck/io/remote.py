@@ -8,20 +8,20 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import random
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from weakref import WeakValueDictionary
 
-from windeck.io.clients import ARROW_SCHEMES, Client, WrongAnswer, client_of, connect
+from windeck._util import retry
+from windeck._util.schemes import SCHEMES, UNKNOWN
+from windeck.io.clients import Client, WrongAnswer, client_of, connect
 
-__all__ = ["RETRY", "Mount", "RemotePath", "RetryPolicy", "is_url", "mount_url"]
+__all__ = ["Mount", "RemotePath", "is_url", "mount_url"]
 
 T = TypeVar("T")
 
@@ -31,28 +31,6 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def is_url(path: object) -> bool:
     """Return True for text that begins with a scheme, such as ``s3://bucket/key``."""
     return isinstance(path, str) and _URL.match(path) is not None
-
-
-@dataclass
-class RetryPolicy:
-    """Attempts for a request, and the delays between them in seconds.
-
-    A delay is twice the one before it, times a random factor in [0.5, 1.5).
-    """
-
-    attempts: int = 6
-    first_delay: float = 0.25
-    longest_delay: float = 10.0
-
-    def wait(self, attempt: int) -> None:
-        """Wait after a failed attempt, counted from 1."""
-        delay = min(self.first_delay * 2 ** (attempt - 1), self.longest_delay)
-        time.sleep(delay * (0.5 + random.random()))
-
-
-RETRY = RetryPolicy()
-#: Seconds after which a request is not repeated while no server has answered yet.
-FIRST_ANSWER_SECONDS = 3.0
 
 
 #: 416 is for a range that is not in the object, but only ranges inside of it are asked for.
@@ -96,20 +74,17 @@ def _status(error: BaseException) -> int | None:
     return int(text[1]) if text else None
 
 
-def _is_answer(error: BaseException) -> bool:
+def _is_answer(error: Exception) -> bool:
     """Return True if a server has answered: by a status, or in Google's words."""
+    error = _of_request(error)
     quoted = isinstance(error, OSError) and _QUOTED_ANSWER.search(str(error)) is not None
     return quoted or _status(error) is not None
 
 
 def _classify(error: Exception) -> str:
     """Return "missing", "forbidden", "transient", or "" for another error."""
+    error = _of_request(error)
     status, text = _status(error), str(error)
-    cause = error.__cause__
-    # fsspec reports every failed HTTP request as a missing file.
-    if status is None and isinstance(error, FileNotFoundError) and _is_of_network(cause):
-        assert isinstance(cause, Exception)
-        return _classify(cause)
     if isinstance(error, PermissionError) or (isinstance(error, OSError) and _DENIED.search(text)):
         return "forbidden"
     if status is not None:
@@ -128,10 +103,17 @@ def _classify(error: Exception) -> str:
     return "transient" if known or _is_of_network(error) else ""
 
 
-def _is_of_network(error: BaseException | None) -> bool:
-    return isinstance(error, (ConnectionError, TimeoutError, WrongAnswer)) or (
-        error is not None and type(error).__module__.startswith("aiohttp")
-    )
+def _of_request(error: Exception) -> Exception:
+    """Return the error of the request where fsspec reports it as a missing file, as all of HTTP."""
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or _status(error) is not None:
+        return error
+    return cause if isinstance(cause, Exception) and _is_of_network(cause) else error
+
+
+def _is_of_network(error: Exception) -> bool:
+    known = isinstance(error, (ConnectionError, TimeoutError, WrongAnswer))
+    return known or type(error).__module__.startswith(("aiohttp", "httpx"))
 
 
 _SIGNED = re.compile(
@@ -179,8 +161,7 @@ class Mount:
         self._options, self._instance = dict(options or {}), instance
         self._missing: tuple[str, ...] = ()
         # Clients do not survive a fork. Those of the parent are kept: closing one may block.
-        # The client for the first contact, which gives up early, is another one.
-        self._clients: dict[tuple[int, bool], Client] = {}
+        self._clients: dict[int, Client] = {}
         self._has_answered = False
         self.token = token or secrets.token_hex(16)
         _MOUNTS[self.token] = self
@@ -191,29 +172,23 @@ class Mount:
     @property
     def client(self) -> Client:
         """The client of this process."""
-        key = os.getpid(), self._has_answered
-        found = self._clients.get(key)
+        found = self._clients.get(os.getpid())
         if found is None:
             if self._missing:
                 raise PermissionError(
                     f"{self.prefix!r} was pickled without {' and '.join(self._missing)}, which may "
                     "hold credentials; expected it to be opened again in this process"
                 )
-            found = self._clients.setdefault(key, self._connect())
+            found = self._clients.setdefault(os.getpid(), self._connect())
         return found
 
     def _connect(self) -> Client:
         if self._instance is not None:
             instance = self._instance
-            if any(pid != os.getpid() for pid, _ in self._clients):  # after a fork
+            if any(pid != os.getpid() for pid in self._clients):  # after a fork
                 instance = pickle.loads(pickle.dumps(instance))
             return client_of(instance)
-        if self._has_answered and ARROW_SCHEMES.get(self.scheme) != "gs":
-            first = self._clients.get((os.getpid(), False))
-            if first is not None:  # Only that of Google has a limit of its own.
-                return first
-        is_first = not self._has_answered
-        return connect(self.scheme, self._hidden[0], self._options, is_first=is_first)
+        return connect(self.scheme, self._hidden[0], self._options)
 
     def key(self, url: str) -> str:
         """Return the path of a URL in the file system, with credentials."""
@@ -258,28 +233,35 @@ class Mount:
         OSError
             The request failed for another reason. Not repeated.
         """
-        attempt, began = 1, time.monotonic()
-        while True:
+        policy, began, requests = retry.REQUESTS, time.monotonic(), 0
+        for _ in policy.attempts():
             try:
                 found = call()
             except catch as error:
                 kind, reason = _classify(error), self.redact(_reason(error))
                 other = next((one for one in _KEPT_ERRORS if isinstance(error, one)), OSError)
                 self._has_answered |= kind in ("missing", "forbidden") or _is_answer(error)
+                requests += self._requests(operation, error)
             else:
                 self._has_answered = True
                 return found
             if not self._has_answered and _NO_CREDENTIALS.search(reason):
                 kind, reason = "forbidden", "no credentials were found"
-            late = not self._has_answered and time.monotonic() - began > FIRST_ANSWER_SECONDS
-            if kind != "transient" or attempt >= RETRY.attempts or late:
-                if not self._has_answered and kind == "transient":
-                    reason += f"; {_UNREACHED}"
-                # Outside of the block above: errors of a client may hold credentials, and none of
-                # them is the context of this one.
-                raise _failure(path, operation, kind, reason, attempt, other)
-            RETRY.wait(attempt)
-            attempt += 1
+            late = not self._has_answered and time.monotonic() - began > retry.FIRST_ANSWER_SECONDS
+            if kind != "transient" or requests >= policy.most_attempts or late:
+                break
+        if not self._has_answered and kind == "transient":
+            reason += f"; {_UNREACHED}"
+        # Outside of the block above: errors of a client may hold credentials, and none of them is
+        # the context of this one.
+        raise _failure(path, operation, kind, reason, requests, other)
+
+    def _requests(self, operation: str, error: Exception) -> int:
+        """Return the number of requests of an attempt that failed."""
+        client = self._clients.get(os.getpid())
+        if client is None or isinstance(error, WrongAnswer):
+            return 1
+        return client.own_retries.requests(operation, _status(_of_request(error)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         from multiprocessing.context import get_spawning_popen
@@ -429,17 +411,18 @@ def mount_url(
     authority, slash, path = rest.partition("/")
     userinfo, at, host = authority.rpartition("@")
     # The container of abfs://container@account.dfs.core.windows.net is not a credential.
-    private = bool(at) and (":" in userinfo or ARROW_SCHEMES.get(scheme) != "abfs")
+    known = SCHEMES.get(scheme, UNKNOWN)
+    private = bool(at) and (":" in userinfo or known.file_system != "abfs")
     suffix = ""
     query = re.search(r"\?[\w.-]+=", path)
-    if scheme in ("http", "https"):
+    if known.client == "web":
         path, mark, query_text = path.partition("?")
         suffix = mark + query_text
         path = unquote(path)
     elif query is not None:
         options = {**dict(parse_qsl(path[query.start() + 1 :])), **options}
         path = path[: query.start()]
-    if ARROW_SCHEMES.get(scheme) == "s3" and private:
+    if known.file_system == "s3" and private:
         user, _, password = userinfo.partition(":")
         options = {"access_key": unquote(user), "secret_key": unquote(password), **options}
         authority, private = host, False

@@ -113,8 +113,9 @@ def test_one_opener_at_a_time(kind: str, tmp_path: Path) -> None:
         ):
             open_store(url)
         program = (
-            "import sys\nfrom windeck.checkpoint.stores import open_store, urls\n"
-            "urls.PATIENCE = 0\n"
+            "import sys\nfrom windeck._util import retry\n"
+            "from windeck.checkpoint.stores import open_store\n"
+            "retry.OPENING = retry.RetryPolicy(first_pause=0, most_attempts=1)\n"
             "try: open_store(sys.argv[1])\nexcept BlockingIOError as error: print(error)"
         )
         assert f"{url} is open already" in printed(program, url)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windeck._core import crc32c
+from windeck._util.schemes import SCHEMES
 from windeck.checkpoint.foreign.archives import read_npz
 from windeck.checkpoint.foreign.torch_files import read_torch_file, read_torch_index
 from windeck.checkpoint.format import keys
@@ -81,8 +82,9 @@ def _file_in(folder: Path) -> Path:
     if (folder / METADATA_FILE).is_file():
         return folder / METADATA_FILE
     if (folder / "CURRENT").is_file():
-        url = f"://{folder.absolute()}"
-        raise ValueError(f"{folder} is a database, expected its URL: rocksdb{url} or leveldb{url}")
+        names = (name for name, known in SCHEMES.items() if known.existing)
+        urls = " or ".join(f"{name}://{folder.absolute()}" for name in names)
+        raise ValueError(f"{folder} is a database, expected its URL: {urls}")
     for suffix in (".safetensors", ".bin", ".pt", ".pth"):
         found = find_weights(folder, suffix)
         if found is not None:

@@ -26,8 +26,10 @@ from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 from windeck._core import crc32c
+from windeck._util import retry
 from windeck._util.lru_cache import LRUCache
 from windeck._util.parallel import run_in_threads
+from windeck._util.schemes import scheme_of
 from windeck._util.threads import Pool, Task
 from windeck.checkpoint.stores.protocol import (
     CorruptStoreError,
@@ -52,7 +54,7 @@ from windeck.checkpoint.stores.urls import StoreURL
 from windeck.io.filesystem import absolute, join, read_bytes, remove
 from windeck.io.objects import ObjectReader, list_objects, write_object
 from windeck.io.ranges import GAP_BYTES, REQUESTS
-from windeck.io.remote import RETRY, RemotePath
+from windeck.io.remote import RemotePath
 
 __all__ = ["FACTS", "SEGMENT_BYTES", "ObjectStore", "open_objects"]
 
@@ -84,11 +86,11 @@ def open_objects(
     """Open the store in a folder of a file system; see `windeck.checkpoint.stores.open_store`."""
     if filesystem is None:
         parsed = StoreURL.parse(url.partition("?")[0])  # a secret key with a slash would be shown
-        if not parsed.host and parsed.scheme != "file":
+        if not parsed.host and scheme_of(url).client != "disk":
             raise ValueError(
                 f"{parsed} has no bucket or host, expected {parsed.scheme}://bucket/folder"
             )
-    if url.startswith("file://") and urlsplit(url).netloc:
+    if scheme_of(url).client == "disk" and urlsplit(url).netloc:
         raise ValueError(f"expected an absolute path, as in file:///path, got {url[:200]!r}")
     return ObjectStore(absolute(url, filesystem=filesystem, storage_options=storage_options))
 
@@ -125,14 +127,13 @@ class ObjectStore:
 
     def _read_list(self) -> None:
         """Read the list in force; wait for another one that is withdrawn or removed meanwhile."""
-        for attempt in range(1, RETRY.attempts + 1):
+        for _ in retry.REQUESTS.attempts():
             names = self._newest_lists()
             with suppress(FileNotFoundError):
                 if len(names) < 2:
                     content = read_bytes(join(self._folder, names[0])) if names else b""
                     self._use_first_list(names[0] if names else "", content)
                     return
-            RETRY.wait(attempt)
         if len(names) == 1:
             raise CorruptStoreError(f"{self._path(names[0])} is missing, expected it as listed")
         raise CorruptStoreError(

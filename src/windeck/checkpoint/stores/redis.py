@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -23,6 +22,8 @@ from redis.exceptions import (
     RedisError,
 )
 
+from windeck._util.retry import COMMANDS, retry
+from windeck._util.schemes import SCHEMES
 from windeck.checkpoint.stores.protocol import (
     LARGEST_BATCH,
     Facts,
@@ -62,8 +63,6 @@ SOCKET_BYTES = 1 << 20
 PACK_BYTES = 6000
 #: Keys that one UNLINK removes.
 UNLINK_KEYS = 1000
-#: Seconds between attempts, when a server has dropped the connection or is starting.
-PAUSES = (0.0, 0.1, 0.4)
 
 _LOGIN = (
     redis.AuthenticationError,
@@ -116,7 +115,7 @@ class RedisStore:
         self._url, self.url = url, str(url)
         self._trust_server = url.choice("sync", ("auto", "server"), "auto") == "server"
         self._allow_eviction = url.flag("allow_eviction")
-        self._is_cluster = url.scheme.endswith("+cluster")
+        self._is_cluster = SCHEMES[url.scheme].is_cluster
         self._client: Any = None
         #: The servers at the first write since the last `sync`.
         self._written_to: _Servers | None = None
@@ -441,16 +440,10 @@ class RedisStore:
 
     def _retry(self, doing: str, call: Callable[[], T]) -> T:
         """Call a function, retry after connection errors, and translate other errors."""
-        for pause in (*PAUSES, None):
-            try:
-                return call()
-            except _ERRORS as error:  # noqa: PERF203
-                refused = isinstance(error, (redis.AuthenticationError, AuthorizationError))
-                dropped = isinstance(error, redis.ConnectionError) and not refused
-                if pause is None or not dropped:
-                    raise self._error(error, doing) from None
-                time.sleep(pause)
-        raise AssertionError("unreachable")
+        try:
+            return retry(call, COMMANDS, _is_dropped)
+        except _ERRORS as error:
+            raise self._error(error, doing) from None
 
     def _error(self, error: Exception, doing: str) -> OSError:
         translated = _built_in_error(error, doing, self._url)
@@ -575,6 +568,12 @@ def _scan_node(node: Any, pattern: bytes) -> set[bytes]:
 
 
 # --- errors ---------------------------------------------------------------------------------------
+
+
+def _is_dropped(error: Exception) -> bool:
+    """Return True if a server has dropped the connection, or is starting."""
+    refused = isinstance(error, (redis.AuthenticationError, AuthorizationError))
+    return isinstance(error, redis.ConnectionError) and not refused
 
 
 def _built_in_error(error: Exception, doing: str, url: StoreURL) -> OSError:

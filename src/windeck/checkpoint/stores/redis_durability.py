@@ -11,10 +11,11 @@ none                                  BGSAVE: a new dump, synced when it is fini
 from __future__ import annotations
 
 import errno
-import time
 from typing import Any
 
 import redis
+
+from windeck._util.retry import POLLING
 
 __all__ = ["make_durable"]
 
@@ -91,13 +92,10 @@ def _in_background(node: Any, command: str, status: str) -> None:
 
 
 def _wait_until_idle(node: Any) -> None:
-    pause = 0.001
-    while True:
+    for _ in POLLING.attempts():
         info = node.info("persistence")
         if not any(int(info.get(name, 0)) for name in _BUSY):
             return
-        time.sleep(pause)
-        pause = min(0.1, pause * 2)
 
 
 def _version(node: Any) -> tuple[int, ...]:

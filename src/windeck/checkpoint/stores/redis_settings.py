@@ -8,25 +8,26 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from windeck._util.schemes import SCHEMES
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["connection_settings", "database_number"]
 
 _OPTIONS = ("timeout", "allow_eviction", "sync")
 _TLS = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
-_UNIX = "redis+unix"
 
 
 def connection_settings(url: StoreURL) -> dict[str, Any]:
     """Return the arguments of a redis-py client; raise ValueError for a URL without server."""
-    url.only(*_OPTIONS, *(("db",) if url.scheme == _UNIX else _TLS))
+    url.only(*_OPTIONS, *(("db",) if SCHEMES[url.scheme].is_socket else _TLS))
     timeout = url.number("timeout", 30.0)
     settings: dict[str, Any] = {
-        **(_socket_of(url) if url.scheme == _UNIX else _host_of(url, timeout)),
+        **(_socket_of(url) if SCHEMES[url.scheme].is_socket else _host_of(url, timeout)),
         "username": url.user or None,
         "password": url.password or None,
         "socket_timeout": timeout,
-        # redis-py must not send a command again: compare_and_set could be done twice.
+        # redis-py must not send a command again: compare_and_set could be done twice. Others are
+        # repeated by `windeck._util.retry.COMMANDS`.
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,  # version 3 needs more round trips to connect
     }
@@ -37,7 +38,7 @@ def connection_settings(url: StoreURL) -> dict[str, Any]:
 
 def database_number(url: StoreURL) -> int:
     """Return the number of the database; raise ValueError if it is not one."""
-    local = url.scheme == _UNIX
+    local = SCHEMES[url.scheme].is_socket
     number = url.options.get("db", "0") if local else url.path.strip("/") or "0"
     if not (number.isascii() and number.isdigit() and len(number) < 6):
         where = "as ?db= in" if local else "after the host of"
@@ -56,7 +57,7 @@ def _host_of(url: StoreURL, timeout: float) -> dict[str, Any]:
         "port": url.port or 6379,
         "socket_connect_timeout": min(timeout, 10.0),
     }
-    if url.scheme.startswith("rediss"):
+    if SCHEMES[url.scheme].has_tls:
         settings["ssl"] = True
         settings.update((_TLS[name], url.options[name]) for name in _TLS if name in url.options)
     elif given := sorted(_TLS.keys() & url.options.keys()):

@@ -7,7 +7,6 @@ import errno
 import io
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,7 +14,9 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
+from windeck._util import retry
 from windeck._util.imports import imported
+from windeck._util.schemes import SCHEMES, UNKNOWN, scheme_of
 from windeck.checkpoint import background
 
 if TYPE_CHECKING:
@@ -26,25 +27,7 @@ __all__ += ["register", "retry_while_open", "takes_parts", "takes_turns", "write
 
 Result = TypeVar("Result")
 
-#: Seconds to wait for an embedded database that another process has open, such as a second trainer
-#: that is about to be refused.
-PATIENCE = 10.0
-
 _PACKAGE = "windeck.checkpoint.stores"
-#: scheme -> module, library it imports, extra that brings the library
-_BACKENDS = {
-    "memory": ("memory", "", ""),
-    "rocksdb": ("rocksdb", "rocksdict", "rocksdb"),
-    "leveldb": ("leveldb", "plyvel", "leveldb"),
-    "redis": ("redis", "redis", "redis"),
-    "rediss": ("redis", "redis", "redis"),
-    "redis+unix": ("redis", "redis", "redis"),
-    "redis+cluster": ("redis", "redis", "redis"),
-    "rediss+cluster": ("redis", "redis", "redis"),
-}
-#: Schemes of file systems, where a store is in files that do not change.
-OBJECT_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hf", "http", "https", "file")
-_BACKENDS |= dict.fromkeys(OBJECT_SCHEMES, ("objects", "", ""))
 _registered: dict[str, Callable[[StoreURL], Store]] = {}
 
 
@@ -87,7 +70,7 @@ class StoreURL(NamedTuple):
         user, _, password = login.partition(":")
         # Errors do not quote it: after an unescaped / or @ any part may be part of a password.
         match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:@\[\]]*)(?::(\d{1,5}))?", place)
-        misplaced = scheme.startswith("redis") and "@" in path + query
+        misplaced = scheme_of(text).store == "redis" and "@" in path + query
         if match is None or (match[2] and int(match[2]) > 65535) or misplaced:
             raise ValueError(
                 f"the host and port of a {scheme}:// URL cannot be read: expected host:port, and "
@@ -107,8 +90,9 @@ class StoreURL(NamedTuple):
         return f"StoreURL({str(self)!r})"  # which has no password
 
     def __str__(self) -> str:
-        if self.scheme in OBJECT_SCHEMES:  # user and options may be credentials
-            container = f"{self.user}@" * (self.scheme[:4] == "abfs" and not self.password)
+        known = SCHEMES.get(self.scheme, UNKNOWN)
+        if known.store == "objects":  # user and options may be credentials
+            container = f"{self.user}@" * (known.file_system == "abfs" and not self.password)
             port = f":{self.port}" if self.port is not None else ""
             return f"{self.scheme}://{container}{self.host}{port}{self.path}"
         login = f"{self.user}{':***' if self.password else ''}@" * bool(self.user or self.password)
@@ -188,8 +172,8 @@ def open_store(
     b'7'
     """
     opened: Store
-    scheme = url.partition("://")[0] if isinstance(url, str) else ""
-    if filesystem is not None or scheme in OBJECT_SCHEMES:
+    is_in_files = isinstance(url, str) and scheme_of(url).store == "objects"
+    if filesystem is not None or is_in_files:
         opened = _backend("file").open_objects(
             url, filesystem=filesystem, storage_options=storage_options
         )
@@ -200,7 +184,7 @@ def open_store(
     if parsed.scheme in _registered:
         return _registered[parsed.scheme](parsed)
     opener: Callable[[StoreURL], Store] = _backend(parsed.scheme).open_url
-    return retry_while_open(lambda: opener(parsed), seconds=PATIENCE, elsewhere=True)
+    return retry_while_open(lambda: opener(parsed), elsewhere=True)
 
 
 def write_part(url: str, name: str, items: Items) -> int:
@@ -270,28 +254,29 @@ def register(scheme: str, opener: Callable[[StoreURL], Store]) -> None:
     opener
         A function of the URL that checks the options, with `StoreURL.only`, and returns a store.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or scheme in _BACKENDS:
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or scheme in SCHEMES:
         raise ValueError(f"`scheme` must be in lower case and not built-in, got {scheme!r}")
     _registered[scheme] = opener
 
 
 def _backend(scheme: str) -> ModuleType:
-    if scheme not in _BACKENDS:
-        known = (*_BACKENDS, *_registered)
+    if scheme not in SCHEMES:
+        names = (*SCHEMES, *_registered)
         raise ValueError(
             f"no store has URLs that begin with {scheme[:40]}://: expected one of "
-            f"{', '.join(known)}{_suggestion(scheme, known)}"
+            f"{', '.join(names)}{_suggestion(scheme, names)}"
         )
-    module, library, extra = _BACKENDS[scheme]
+    known = SCHEMES[scheme]
     try:
-        found = import_module(f"{_PACKAGE}.{module}")
+        found = import_module(f"{_PACKAGE}.{known.store}")
     except ModuleNotFoundError as error:
-        if not library or error.name != library:
+        if not known.library or error.name != known.library:
             raise
         raise ImportError(
-            f"{scheme}:// needs the package {library}: pip install 'windeck[{extra}]'", name=library
+            f"{scheme}:// needs the package {known.library}: pip install '{known.package}'",
+            name=known.library,
         ) from None
-    imported(found.__name__, "open_objects" if module == "objects" else "open_url")
+    imported(found.__name__, "open_objects" if known.store == "objects" else "open_url")
     return found
 
 
@@ -349,7 +334,7 @@ def reading_url(url: str) -> str:
     >>> reading_url("leveldb:///data/run?compression=snappy")
     'leveldb:///data/run?compression=snappy&create=0'
     """
-    return _with_option(url, rocksdb="readonly=1", leveldb="create=0")
+    return _with_option(url, scheme_of(url).reading)
 
 
 def existing_url(url: str) -> str:
@@ -360,14 +345,13 @@ def existing_url(url: str) -> str:
     >>> existing_url("rocksdb:///data/run?compression=lz4"), existing_url("redis://localhost")
     ('rocksdb:///data/run?compression=lz4&create=0', 'redis://localhost')
     """
-    return _with_option(url, rocksdb="create=0", leveldb="create=0")
+    return _with_option(url, scheme_of(url).existing)
 
 
-def _with_option(url: str, **options: str) -> str:
-    """Return the URL with the option of its scheme, unless it has that option."""
-    option = options.get(url.partition("://")[0])
+def _with_option(url: str, option: str) -> str:
+    """Return the URL with an option, unless that is empty or the URL has it."""
     _, mark, given = url.partition("?")
-    if option is None or f"{option.partition('=')[0]}=" in given:
+    if not option or f"{option.partition('=')[0]}=" in given:
         return url
     return f"{url}{'&' if mark else '?'}{option}"
 
@@ -388,14 +372,14 @@ def is_url(text: str | os.PathLike[str]) -> bool:
 
 
 def retry_while_open(
-    attempt: Callable[[], Result], *, seconds: float, elsewhere: bool = False
+    attempt: Callable[[], Result], *, seconds: float | None = None, elsewhere: bool = False
 ) -> Result:
     """Return the result of `attempt`, which is repeated while the store is open already.
 
     Parameters
     ----------
     seconds
-        Duration of the repetition.
+        Duration of the repetition, by default that of `windeck._util.retry.OPENING`.
     elsewhere
         Do not repeat it while this process has the store open, which it alone can close.
 
@@ -404,13 +388,13 @@ def retry_while_open(
     BlockingIOError
         When the store is still open after this many seconds.
     """
-    deadline, pause = time.monotonic() + seconds, 0.01
-    while True:
-        try:
-            return attempt()
-        except BlockingIOError as error:
-            is_elsewhere = error.errno == errno.EAGAIN
-            if (elsewhere and not is_elsewhere) or time.monotonic() >= deadline:
-                raise
-        time.sleep(pause)
-        pause = min(2 * pause, 0.2)
+
+    def is_open(error: Exception) -> bool:
+        if not isinstance(error, BlockingIOError):
+            return False
+        return not elsewhere or error.errno == errno.EAGAIN
+
+    policy = retry.OPENING
+    if seconds is not None:
+        policy = policy._replace(most_seconds=seconds)
+    return retry.retry(attempt, policy, is_open)
