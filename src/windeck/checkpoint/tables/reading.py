@@ -12,13 +12,20 @@ import numpy.typing as npt
 from windeck._core import bucket_of
 from windeck._util.parallel import THREADS
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.table_blocks import (
+    DEAD,
+    INDEX_LINE,
+    INDEX_LINES,
+    ROW,
+    BlockSize,
+    TableShape,
+    last_key,
+)
 from windeck.checkpoint.format.table_entries import (
     BUCKETS,
-    BlockSize,
     ShardRange,
     TableEntry,
     TableLink,
-    TableShape,
     TableShard,
     ranges_to_read,
     table_info,
@@ -34,16 +41,11 @@ from windeck.checkpoint.format.values import (
 from windeck.checkpoint.stores import CorruptStoreError, DirectView, View
 from windeck.checkpoint.stores.protocol import Wanted, read_bytes
 from windeck.checkpoint.tables.blocks import (
-    INDEX_LINE_BYTES,
-    INDEX_LINES,
     BlockIndex,
-    last_key,
     parse_index,
     unpack_block,
 )
 from windeck.checkpoint.tables.entries import (
-    DEAD,
-    ROW,
     Entries,
     Int64s,
     convert_values,
@@ -205,7 +207,7 @@ class BlockReader:
         for number in range(-(-shard.blocks // INDEX_LINES)):
             key = self._index_key(number)
             lines = min(INDEX_LINES, shard.blocks - number * INDEX_LINES)
-            label, length = self._label(Kind.INDEX, number), lines * INDEX_LINE_BYTES
+            label, length = self._label(Kind.INDEX, number), lines * INDEX_LINE.itemsize
             payloads.append(decode(key, self._view.get(key), label, length=length))
         name = self._index_key(0).decode()
         found = parse_index(name, payloads, shard.buckets)
