@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-from models.oracle import Turn, turned
-from windeck import BlockPermutation, Permutation
+from models.oracle import Numbers, Turn, turned
+from windeck import BlockPermutation, Loader, Permutation
 from windeck.loader import OrderSampler
 
 # Python 3.12 and later warn of forks while torch's threads run.
@@ -117,6 +117,131 @@ def test_ranks_partition_the_stream_and_go_on_as_others(
     assert sorted(rest) == sorted(turned(size, p, 1) for p in range(start, end))
 
 
+def dealt(n: int, start: int, rank: int, ranks: int, batch: int, drop_last: bool) -> list[int]:
+    """Positions of a rank from `start` to the end of the epoch, written out from the rule."""
+    end = (start // n + 1) * n
+    found = []
+    while end - start >= ranks * batch:
+        found += range(start + rank * batch, start + (rank + 1) * batch)
+        start += ranks * batch
+    rest = 0 if drop_last else end - start
+    return found + list(range(start + rank * rest // ranks, start + (rank + 1) * rest // ranks))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch", range(1, 6))
+@pytest.mark.parametrize("ranks", range(1, 7))
+def test_each_rank_gets_what_a_loader_deals(ranks: int, batch: int, drop_last: bool) -> None:
+    """Two epochs of every size; resumed at three steps with other ranks and batch sizes."""
+    for size in range(1, 41):
+        if drop_last and ranks * batch > size:
+            continue
+
+        def made(rank: int, of: int, in_step: int, size: int = size) -> OrderSampler:
+            return OrderSampler(
+                size,
+                order=Turn,
+                rank=rank,
+                world_size=of,
+                batch_size=in_step,
+                drop_last=drop_last,
+            )
+
+        for rank in range(ranks):
+            loader = Loader(
+                Numbers(size),
+                batch_size=batch,
+                order=Turn,
+                rank=rank,
+                world_size=ranks,
+                drop_last=drop_last,
+                prefetch=0,
+            )
+            served = [n for _ in range(2) for b in loader for n in b["sample"].tolist()]
+            sampler = made(rank, ranks, batch)
+            assert [*sampler, *sampler] == served
+            assert served == [
+                turned(size, p)
+                for start in (0, size)
+                for p in dealt(size, start, rank, ranks, batch, drop_last)
+            ]
+        most = size // (ranks * batch)
+        for steps in sorted({1, (most + 1) // 2, most} - {0}) if most else ():
+            loops = [made(rank, ranks, batch) for rank in range(ranks)]
+            seen = [list(itertools.islice(iter(loop), steps * batch)) for loop in loops]
+            (position,) = {loop.state_dict()["position"] for loop in loops}
+            assert position == steps * ranks * batch
+            assert {
+                loop.state_dict(consumed=steps * batch)["position"]
+                for loop in loops
+                if len(loop) > steps * batch
+            } <= {position}
+            of, in_step = steps % 6 + 1, (steps + batch) % 5 + 1
+            if drop_last and of * in_step > size:
+                continue
+            for rank in range(of):
+                resumed = made(rank, of, in_step)
+                resumed.load_state_dict(loops[0].state_dict())
+                # An epoch that is used up is followed by the next one.
+                expected = dealt(size, position, rank, of, in_step, drop_last)
+                assert len(resumed) == len(expected)
+                mine = list(resumed)
+                assert mine == [turned(size, p) for p in expected]
+                seen.append(mine)
+            if position < size and not drop_last:
+                assert sorted(itertools.chain(*seen)) == list(range(size))
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_has_the_batches_of_a_loader(workers: int) -> None:
+    for size, ranks, batch in ((10, 4, 1), (23, 2, 4), (24, 3, 4), (26, 3, 4), (29, 3, 4)):
+        counts = []
+        for rank in range(ranks):
+            sampler = OrderSampler(size, order=Turn, rank=rank, world_size=ranks, batch_size=batch)
+            batches: DataLoader[int] = DataLoader(
+                list(range(size)),  # type: ignore[arg-type]
+                batch_size=batch,
+                sampler=sampler,
+                num_workers=workers,
+                collate_fn=list,
+                multiprocessing_context="fork" if workers else None,
+            )
+            loader = Loader(
+                Numbers(size),
+                batch_size=batch,
+                order=Turn,
+                rank=rank,
+                world_size=ranks,
+            )
+            served = [b["sample"].tolist() for b in loader]
+            found = list(batches)
+            assert found == [samples for samples in served if samples]
+            counts.append(len(found))
+        # Ranks without a sample of the remainder make one batch less.
+        assert len(set(counts)) == (1 if size % (ranks * batch) in (0, *range(ranks, size)) else 2)
+
+
+def test_a_state_in_the_middle_of_a_step_is_refused() -> None:
+    sampler = OrderSampler(22, rank=1, world_size=2, batch_size=4)
+    loop = iter(sampler)
+    for taken in range(1, 12):
+        next(loop)
+        if taken % 4 == 0 or taken == 11:
+            position = {4: 8, 8: 16, 11: 22}[taken]
+            assert sampler.state_dict()["position"] == position
+            assert sampler.state_dict(consumed=taken)["position"] == position
+            continue
+        message = (
+            rf"^{taken} samples of this rank end in the middle of a step: a state is saved after "
+            r"whole batches of `batch_size` = 4, or after all 11 samples of the loop; give the "
+            r"sampler the batch size of its DataLoader$"
+        )
+        for options in ({}, {"consumed": taken}):
+            with pytest.raises(ValueError, match=message):
+                sampler.state_dict(**options)
+
+
 def test_loops_are_epochs_also_when_one_is_given_up() -> None:
     sampler = OrderSampler(5, order=Turn)
     epochs = [[turned(5, p) for p in range(5 * e, 5 * e + 5)] for e in range(6)]
@@ -202,8 +327,10 @@ def test_orders_with_options() -> None:
         (
             {"size": 2, "rank": 0, "world_size": 3, "drop_last": True},
             ValueError,
-            r"^`drop_last` would drop every sample: 3 ranks, but 2 samples$",
+            r"^`drop_last` would drop every sample: 3 ranks with a batch size of 1 take 3 samples "
+            "per step, but an epoch has 2$",
         ),
+        ({"size": 5, "batch_size": 0}, ValueError, r"^`batch_size` must be at least 1, got 0$"),
     ],
 )
 def test_bad_samplers(arguments: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -158,17 +157,6 @@ BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle fre
         blocks, [&](std::byte* memory) { write_blocks(blocks, given.rules, entries, memory); });
 }
 
-/// A block's line of an index.
-struct IndexLine {
-    std::int64_t first_id;
-    std::uint32_t first_bucket;
-    std::uint32_t last_bucket;
-    std::uint32_t entries;
-    std::uint32_t rows;
-    std::uint32_t dead;
-    std::uint32_t zero;
-};
-
 std::optional<std::size_t> insert_blocks_into(Table& table, const py::sequence& payloads,
                                               py::handle lines, const IntegerLike& first_bucket,
                                               const IntegerLike& end_bucket,
@@ -188,14 +176,11 @@ std::optional<std::size_t> insert_blocks_into(Table& table, const py::sequence& 
         const std::size_t at = blocks.size() * sizeof(IndexLine);
         if (index.bytes().size() < at + sizeof(IndexLine))
             throw py::value_error("there are more payloads than lines, expected as many");
-        IndexLine line;
-        std::memcpy(&line, index.bytes().data() + at, sizeof(line));
+        const IndexLine line = IndexLine::at(index.bytes().data() + at);
         StoredBlock& block = blocks.emplace_back();
         block.memory = bytes.data();
         block.known.bytes = bytes.size();
-        block.known.entries = line.entries;
-        block.known.rows = line.rows;
-        block.known.dead = line.dead;
+        static_cast<BlockSize&>(block.known) = line.size;
         block.known.first_id = line.first_id;
         block.known.first_bucket = line.first_bucket;
         block.known.last_bucket = line.last_bucket;

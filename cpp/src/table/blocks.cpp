@@ -12,17 +12,7 @@
 namespace windeck {
 namespace {
 
-constexpr std::size_t prelude_bytes = 24;
-constexpr std::size_t entry_bytes = 33;  // beside its row
 constexpr std::size_t line = 64;
-
-constexpr std::size_t padded(std::size_t bytes) {
-    return (bytes + 7) / 8 * 8;
-}
-
-constexpr std::size_t rows_at(std::size_t entries) {
-    return padded(prelude_bytes + entry_bytes * entries);
-}
 
 /// Where blocks end, by what entries take and the buckets they are in.
 class BlockPlanner {
@@ -30,9 +20,10 @@ class BlockPlanner {
     BlockPlanner(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
                  const BlockRules& rules)
         : most_(rules.most), before_(ids.size() + 1), buckets_(ids.size()) {
-        const std::size_t row = rules.row_bytes();
+        const std::size_t alone = rules.entry_bytes(false);
+        const std::size_t with_row = rules.entry_bytes(true);
         for (std::size_t i = 0; i < ids.size(); ++i) {
-            before_[i + 1] = before_[i] + entry_bytes + (states[i] == state_row ? row : 0);
+            before_[i + 1] = before_[i] + (states[i] == state_row ? with_row : alone);
             buckets_[i] = static_cast<std::uint16_t>(bucket_of(ids[i]));
         }
         for (const int border : rules.borders)
@@ -88,13 +79,6 @@ class BlockPlanner {
     std::vector<std::size_t> ends_;
 };
 
-/// The fields before the columns. There are little-endian processors only.
-std::array<std::uint32_t, 6> prelude_of(const EntryBlock& block, const BlockRules& rules) {
-    static_assert(sizeof(std::array<std::uint32_t, 6>) == prelude_bytes);
-    const std::uint32_t narrow = rules.dtype == DType::bfloat16 ? 1 : 0;
-    return {block.entries, block.rows, block.dead, rules.dim, rules.slots, narrow};
-}
-
 struct Columns {
     std::int64_t* ids;
     std::int64_t* versions;
@@ -108,37 +92,41 @@ struct Columns {
 template <typename Fill>
 void write(EntryBlock& block, const BlockRules& rules, std::byte* memory, const Fill& fill) {
     std::byte* const begin = memory + block.at;
-    const auto prelude = prelude_of(block, rules);
-    std::memcpy(begin, prelude.data(), prelude_bytes);
-    auto* const ids = reinterpret_cast<std::int64_t*>(begin + prelude_bytes);
-    const std::size_t n = block.entries;
-    auto* const states = reinterpret_cast<std::uint8_t*>(ids + 4 * n);
-    std::byte* const rows = begin + rows_at(n);
-    fill(Columns{ids, ids + n, ids + 2 * n, ids + 3 * n, states, rows});
-    std::fill(reinterpret_cast<std::byte*>(states + n), rows, std::byte{0});
+    const BlockLayout layout(block.entries);
+    const auto prelude = BlockLayout::prelude(block, rules);
+    std::memcpy(begin, prelude.data(), BlockLayout::prelude_bytes);
+    const auto numbers = [&](std::size_t at) {
+        return reinterpret_cast<std::int64_t*>(begin + at);
+    };
+    fill(Columns{numbers(layout.ids()), numbers(layout.versions()), numbers(layout.frequencies()),
+                 numbers(layout.seen()), reinterpret_cast<std::uint8_t*>(begin + layout.states()),
+                 begin + layout.values()});
+    std::fill(begin + layout.states_end(), begin + layout.values(), std::byte{0});
     block.sum = crc32c({begin, block.bytes});
 }
 
 /// The entries of a block, as views of its memory.
 WholeRows rows_of(const StoredBlock& block, const BlockRules& rules) {
     const std::size_t n = block.known.entries;
-    const auto* const ids = reinterpret_cast<const std::int64_t*>(block.memory + prelude_bytes);
-    const std::span<const std::int64_t> numbers(ids, 4 * n);
-    return {.ids = numbers.first(n),
-            .versions = numbers.subspan(n, n),
-            .frequencies = numbers.subspan(2 * n, n),
-            .seen = numbers.subspan(3 * n, n),
-            .admitted = {reinterpret_cast<const std::uint8_t*>(ids + 4 * n), n},
-            .values = {block.memory + rows_at(n), rules.row_bytes() * block.known.rows}};
+    const BlockLayout layout(n);
+    const auto numbers = [&](std::size_t at) {
+        return std::span(reinterpret_cast<const std::int64_t*>(block.memory + at), n);
+    };
+    return {.ids = numbers(layout.ids()),
+            .versions = numbers(layout.versions()),
+            .frequencies = numbers(layout.frequencies()),
+            .seen = numbers(layout.seen()),
+            .admitted = {reinterpret_cast<const std::uint8_t*>(block.memory + layout.states()), n},
+            .values = {block.memory + layout.values(), rules.row_bytes() * block.known.rows}};
 }
 
 /// Whether the fields and the size of a block are as known, and it has no dead entries.
 bool begins_as_known(const StoredBlock& block, const BlockRules& rules) {
     const EntryBlock& known = block.known;
-    const std::size_t bytes = rows_at(known.entries) + rules.row_bytes() * known.rows;
+    const std::size_t bytes = BlockLayout(known.entries).bytes(rules, known.rows);
     if (known.entries == 0 || known.dead != 0 || known.bytes != bytes) return false;
-    const auto prelude = prelude_of(known, rules);
-    return std::memcmp(block.memory, prelude.data(), prelude_bytes) == 0;
+    const auto prelude = BlockLayout::prelude(known, rules);
+    return std::memcmp(block.memory, prelude.data(), BlockLayout::prelude_bytes) == 0;
 }
 
 /// Whether entries are as many as known, sorted, and begin and end as known.
@@ -205,9 +193,10 @@ std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
         block.first_bucket = planner.bucket(first);
         block.last_bucket = planner.bucket(end - 1);
         // So that its rows begin with a cache line.
-        const std::size_t front = rows_at(block.entries);
+        const BlockLayout layout(block.entries);
+        const std::size_t front = layout.values();
         block.at = (at + front + line - 1) / line * line - front;
-        block.bytes = front + rules.row_bytes() * block.rows;
+        block.bytes = layout.bytes(rules, block.rows);
         at = block.at + block.bytes;
         out.push_back(block);
         first = end;

@@ -201,15 +201,16 @@ def _columns(table: TableEntry, *, flat: bool) -> list[_Column]:
         ("seen", pa.int64(), _plain_column("seen")),
         ("admitted", pa.bool_(), _plain_column("admitted")),
     ]
-    dim = table.shape.dim
-    parts = ["embedding", *(f"slot{i}" for i in range(table.shape.slots))]
+    shape = table.shape
+    parts = ["embedding", *(f"slot{i}" for i in range(shape.slots))]
     for at, name in enumerate(parts):
         if flat:
-            for i in range(dim):
+            for i, column in enumerate(range(shape.width)[shape.part(at)]):
                 cell = f"{name}{'_' * (at > 0)}{i}"
-                plain.append((cell, pa.float32(), _number_column(at * dim + i)))
+                plain.append((cell, pa.float32(), _number_column(column)))
         else:
-            plain.append((name, pa.list_(pa.float32(), dim), _list_column(at * dim, dim)))
+            part = _list_column(shape.part(at), shape.dim)
+            plain.append((name, pa.list_(pa.float32(), shape.dim), part))
     return plain
 
 
@@ -233,12 +234,12 @@ def _number_column(column: int) -> Callable[[Any], Any]:
     return make
 
 
-def _list_column(first: int, dim: int) -> Callable[[Any], Any]:
+def _list_column(part: slice, dim: int) -> Callable[[Any], Any]:
     def make(rows: Any) -> Any:
         import pyarrow as pa
 
         values = np.zeros((len(rows), dim), np.float32)
-        values[rows.admitted] = rows.values[:, first : first + dim]
+        values[rows.admitted] = rows.values[:, part]
         missing = pa.array(~np.asarray(rows.admitted))
         return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dim, mask=missing)
 

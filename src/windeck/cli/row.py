@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -94,14 +94,15 @@ def _table_rows(
     store: Store, found: ManifestContents, table: TableEntry, ids: Sequence[int]
 ) -> list[dict[str, Any]]:
     rows = SavedTable(store, found.namespace, table).rows(np.array(ids, np.int64))
-    shape = len(rows.values), 1 + table.shape.slots, table.shape.dim
-    values: Iterator[Any] = iter(cast(Any, rows.values.reshape(shape).tolist()))
+    shape = table.shape
+    each = [rows.values[:, shape.part(number)].tolist() for number in range(1 + shape.slots)]
+    values = zip(*each, strict=True)
     known = []
     for i, key in enumerate(rows.keys.tolist()):
         one: dict[str, Any] = {"id": key, "found": bool(rows.found[i])}
         one |= {"admitted": bool(rows.admitted[i]), "version": int(rows.versions[i])}
         one |= {"frequency": int(rows.frequencies[i]), "seen": int(rows.seen[i])}
-        parts = next(values) if one["admitted"] else [None]
+        parts: list[Any] = list(next(values)) if one["admitted"] else [None]
         known.append({**one, "values": parts[0], "slots": parts[1:]})
     return known
 

@@ -14,14 +14,14 @@ from windeck._util.fingerprints import checked_order_name
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.callers import check_sharded_once
-from windeck.loader.sharding import check_ranks, current_ranks
+from windeck.loader.sharding import Sharding, check_ranks, current_ranks
 from windeck.loader.state import check_fields, load_position, make_state
 from windeck.loader.stream import check_order_factory
-from windeck.sources import Fingerprint, Order, OrderFactory
+from windeck.sources import Fingerprint, Indices, OrderFactory
 
 __all__ = ["OrderSampler"]
 
-#: Samples computed at a time by `OrderSampler`.
+#: Samples computed at a time by `OrderSampler`, in whole steps.
 CHUNK = 4096
 
 
@@ -30,8 +30,10 @@ class OrderSampler(Sampler[int]):
     """A sampler in the order of an order factory, for a DataLoader of any map-style dataset.
 
     A replacement for RandomSampler and DistributedSampler that keeps no list: position p of the
-    run is place p % n of epoch p // n, and rank r of W gets the r-th of every W positions. Its
-    state is the position, for any later world size and batch size.
+    run is place p % n of epoch p // n. Each rank gets the positions that a `Loader` of the same
+    batch size gives it: of every W * B positions rank r of W gets [r*B, (r+1)*B), and of a
+    remainder of R < W * B at the end of an epoch [r*R//W, (r+1)*R//W). Its state is the position,
+    for any later world size and batch size.
 
     Parameters
     ----------
@@ -43,16 +45,22 @@ class OrderSampler(Sampler[int]):
         An int in [0, 2^64). `Sequential` ignores it.
     rank, world_size
         As for `Loader`: torch.distributed's by default.
+    batch_size
+        Samples of one rank in one step, B: the `batch_size` of the DataLoader. 1 deals the samples
+        one by one, for any DataLoader.
     drop_last
-        Whether the remainder of an epoch that does not give every rank a sample is dropped.
-        Otherwise the first ranks get one sample more than the last, and possibly one batch more.
-        Use True with DistributedDataParallel, whose ranks must make equally many steps.
+        Whether the remainder of an epoch, of fewer than W * B samples, is dropped. Otherwise the
+        ranks share it, and some get one sample more than others. They make the same number of
+        batches, unless the remainder has fewer samples than there are ranks: then those that get
+        none make one batch less. Use True with DistributedDataParallel, whose ranks must make
+        the same number of steps.
 
     Notes
     -----
     Each ``for`` loop is one epoch. An interrupted loop is not continued by the next one, because
     a DataLoader with workers requests samples before it hands them out; `load_state_dict` does
-    continue it. For the same reason use ``state_dict(consumed=...)`` with workers.
+    continue it. For the same reason use ``state_dict(consumed=...)`` with workers. A rank that has
+    taken all its samples is at the end of the epoch, for all ranks.
 
     Examples
     --------
@@ -73,12 +81,14 @@ class OrderSampler(Sampler[int]):
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        batch_size: int = 1,
         drop_last: bool = False,
     ) -> None:
         self.size = check_integer("size", len(size) if isinstance(size, Sized) else size, least=1)
         check_order_factory(order)
         self.order = order
         self.seed = check_integer("seed", seed, most=2**64 - 1)
+        self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
         self._ranks = check_ranks(rank, world_size)
         self._start = 0
@@ -86,11 +96,11 @@ class OrderSampler(Sampler[int]):
         self._loop: _SamplerLoop | None = None
         #: by a state.
         self._is_loaded = False
-        self._rounds(0)  # Raises if `drop_last` would drop every sample.
+        self._sharding()  # Raises if `drop_last` would drop every sample.
 
     @property
     def position(self) -> int:
-        """The position after the samples requested from all ranks together."""
+        """The position after the steps requested from all ranks together."""
         return self._start if self._loop is None else self._loop.position
 
     @property
@@ -128,8 +138,9 @@ class OrderSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Return the number of this rank's samples in the next loop, or in the running one."""
-        running = self._loop is None or self.position < self._end(self._start)
-        return self._samples_left(self._start if running else 0)
+        rank, sharding = self._sharding()
+        running = self._loop is None or self.position < sharding.epoch_end(self._start)
+        return sharding.samples_left(self._start if running else 0, rank)
 
     def __iter__(self) -> Iterator[int]:
         cure = "give it rank=0 and world_size=1, or do not let a trainer prepare its DataLoader"
@@ -143,16 +154,33 @@ class OrderSampler(Sampler[int]):
         ----------
         consumed
             Number of samples this rank has trained on in the running loop (steps times batch
-            size). By default the number requested, which is larger if a DataLoader prefetches
-            with workers.
+            size): whole batches of `batch_size`, or all. By default the number requested, which
+            is larger if a DataLoader prefetches with workers.
+
+        Raises
+        ------
+        ValueError
+            In the middle of a step, which is no position of all ranks together, and if `consumed`
+            is larger than the number of this rank's samples.
         """
-        position = self.position
-        if consumed is not None:
-            total = self._samples_left(self._start)
+        loop = self._loop
+        if consumed is None:
+            position, taken, total = (
+                (self._start, 0, 0) if loop is None else (loop.position, loop.taken, loop.total)
+            )
+        else:
+            rank, sharding = self._sharding()
+            total = sharding.samples_left(self._start, rank)
             taken = check_integer("consumed", consumed, most=total)
-            position = self._start + taken * current_ranks(self._ranks)[1]
+            position = self._start + taken // self.batch_size * sharding.step_size
             if taken == total:
-                position = self._end(self._start)
+                position = sharding.epoch_end(self._start)
+        if taken % self.batch_size and taken != total:
+            raise ValueError(
+                f"{taken} samples of this rank end in the middle of a step: a state is saved after "
+                f"whole batches of `batch_size` = {self.batch_size}, or after all {total} samples "
+                "of the loop; give the sampler the batch size of its DataLoader"
+            )
         return make_state(position, self.fingerprint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -176,36 +204,20 @@ class OrderSampler(Sampler[int]):
         DataLoader also makes iterators that it does not use.
         """
         if self._loop is not None:
-            self._start = self._end(self._start)
+            self._start = self._sharding()[1].epoch_end(self._start)
         self._loop, self._is_loaded = loop, False
         return self._start
 
-    def _samples(self, start: int) -> tuple[range, Order]:
-        """Return this rank's places from `start` to the end of its epoch, and their order."""
+    def _sharding(self) -> tuple[int, Sharding]:
+        """Return the rank, and what each rank gets.
+
+        Raises
+        ------
+        ValueError
+            If `drop_last` would drop every sample.
+        """
         rank, ranks = current_ranks(self._ranks)
-        epoch, place = divmod(start, self.size)
-        end = min(self.size, place + self._rounds(start) * ranks)
-        return range(place + rank, end, ranks), self.order(self.size, seed=self.seed, epoch=epoch)
-
-    def _end(self, position: int) -> int:
-        """Return the end of the epoch of a position."""
-        return (position // self.size + 1) * self.size
-
-    def _samples_left(self, start: int) -> int:
-        """Return the number of this rank's samples from `start` to the end of its epoch."""
-        rank, ranks = current_ranks(self._ranks)
-        left = self._end(start) - start
-        return left // ranks if self.drop_last else (left - rank + ranks - 1) // ranks
-
-    def _rounds(self, start: int) -> int:
-        """Return the number of rounds, of one sample per rank, to the end of the epoch."""
-        ranks = current_ranks(self._ranks)[1]
-        left = self._end(start) - start
-        if self.drop_last and ranks > self.size:
-            raise ValueError(
-                f"`drop_last` would drop every sample: {ranks} ranks, but {self.size} samples"
-            )
-        return left // ranks if self.drop_last else -(-left // ranks)
+        return rank, Sharding(self.size, self.batch_size, ranks, self.drop_last)
 
 
 class _SamplerLoop:
@@ -219,7 +231,7 @@ class _SamplerLoop:
         # collected late.
         self._sampler: OrderSampler | None = sampler
         self._chunk: Iterator[int] = iter(())
-        self._taken = 0  # Samples up to the end of the chunk.
+        self._requested = 0  # Samples up to the end of the chunk.
         self._is_over = False
 
     def __iter__(self) -> Iterator[int]:
@@ -230,32 +242,58 @@ class _SamplerLoop:
             return sample
         if self._sampler is not None:
             self._open(self._sampler, self._sampler._begin(self), 0)
-        places = self._places[self._taken : self._taken + CHUNK]
-        if not places:
+        places = self._next_places()
+        if not len(places):
             self._is_over = True
             raise StopIteration
-        self._taken += len(places)
-        self._chunk = iter(self._order.take(np.array(places, np.int64)).tolist())
+        self._requested += len(places)
+        self._chunk = iter(self._order.take(places).tolist())
         return next(self._chunk)
 
     @property
+    def taken(self) -> int:
+        """The number of samples that this rank has taken."""
+        return self._requested - length_hint(self._chunk)
+
+    @property
     def position(self) -> int:
-        """The position after the samples that all ranks together have taken."""
-        taken = self._taken - length_hint(self._chunk)
-        return self._end if self._is_over else min(self._start + taken * self._ranks, self._end)
+        """The position after the whole steps that all ranks together have taken."""
+        taken, of_full_steps = self.taken, self._full_steps * self._sharding.batch_size
+        if self._is_over or self.total == taken > of_full_steps:
+            return self._end
+        steps = min(taken // self._sharding.batch_size, self._full_steps)
+        return self._start + steps * self._sharding.step_size
 
     def _open(self, sampler: OrderSampler, start: int, taken: int) -> None:
-        self._start, self._taken, self._end = start, taken, sampler._end(start)
-        self._ranks = current_ranks(sampler._ranks)[1]
-        self._places, self._order = sampler._samples(start)
+        self._rank, self._sharding = sampler._sharding()
+        self._start, self._requested, self._end = start, taken, self._sharding.epoch_end(start)
+        epoch, self._place = divmod(start, sampler.size)
+        self._full_steps = self._sharding.full_steps(self._place, sampler.size)
+        self.total = self._sharding.samples_left(self._place, self._rank)
+        self._order = sampler.order(sampler.size, seed=sampler.seed, epoch=epoch)
         self._sampler = None
+
+    def _next_places(self) -> Indices:
+        """Return this rank's places of the epoch in the next steps; none at its end."""
+        sharding, size = self._sharding, self._sharding.batch_size
+        step, before = divmod(self._requested, size)
+        if step < self._full_steps:
+            steps = range(step, min(step + max(1, CHUNK // size), self._full_steps))
+            return sharding.run_positions(self._place, self._rank, steps)[before:]
+        if self._requested >= self.total:
+            return np.empty(0, np.int64)
+        before = self._requested - self._full_steps * size
+        remainder = self._place + self._full_steps * sharding.step_size
+        return sharding.positions(remainder, self._rank)[before:]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loop's start and the number of samples taken; empty before the first."""
         if self._sampler is not None:
             return {}
-        taken = self._taken - length_hint(self._chunk)
-        return {"start": self._start, "taken": taken, "world_size": self._ranks}
+        sharding = self._sharding
+        state = {"start": self._start, "taken": self.taken, "world_size": sharding.world_size}
+        # 1 is left out, for states are older than the option.
+        return state | ({} if sharding.batch_size == 1 else {"batch_size": sharding.batch_size})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a loop of the sampler, before the first sample.
@@ -263,19 +301,24 @@ class _SamplerLoop:
         Raises
         ------
         KeyError, TypeError, ValueError
-            For another world size, and a state without its fields.
+            For another world size or batch size, and a state without its fields.
         """
         sampler = self._sampler
         if not state or sampler is None:
             return
         check_fields(state, "start", "taken", "world_size")
-        ranks = current_ranks(sampler._ranks)[1]
-        if state["world_size"] != ranks:
-            raise ValueError(
-                f"the StatefulDataLoader was saved with world_size = {state['world_size']}, here "
-                f"it is {ranks}: to change it, save `sampler.state_dict(consumed=...)` instead, as "
-                "in the recipe for torchdata in docs/frameworks.md"
-            )
+        here = {
+            "world_size": current_ranks(sampler._ranks)[1],
+            "batch_size": sampler.batch_size,
+        }
+        for name, value in here.items():
+            saved = state.get(name, 1)
+            if saved != value:
+                raise ValueError(
+                    f"the StatefulDataLoader was saved with {name} = {saved}, here "
+                    f"it is {value}: to change it, save `sampler.state_dict(consumed=...)` "
+                    "instead, as in the recipe for torchdata in docs/frameworks.md"
+                )
         sampler._move(check_integer("start", state["start"], most=LIMIT - 1))
         sampler._begin(self)
         self._open(sampler, sampler._start, check_integer("taken", state["taken"]))

@@ -190,6 +190,18 @@ class Sharding:
         first, last = next(self.exclusions.kept_ranges(start, stop), (start, start))
         return min(most, (last - start) // self.step_size) if first == start else 0
 
+    def samples_left(self, start: int, rank: int) -> int:
+        """Return the number of samples of `rank` from a step's start to the end of its epoch."""
+        left = self.exclusions.kept(start, self.epoch_end(start))
+        steps, remainder = divmod(left, self.step_size)
+        share = range(0) if self.drop_last else self._share(remainder, rank)
+        return steps * self.batch_size + len(share)
+
+    def _share(self, remainder: int, rank: int) -> range:
+        """Return the part of a remainder that `rank` gets."""
+        ranks = self.world_size
+        return range(rank * remainder // ranks, (rank + 1) * remainder // ranks)
+
     def run_positions(self, start: int, rank: int, steps: range) -> Indices:
         """Return the positions of `rank` in some of the full steps from `start` on, end to end.
 
@@ -214,15 +226,13 @@ class Sharding:
         IndexError
             If the step would pass the last position.
         """
-        size, ranks = self.batch_size, self.world_size
+        size = self.batch_size
         left = self.exclusions.kept(start, self.epoch_end(start))
-        if left >= self.step_size:
-            low, high = rank * size, (rank + 1) * size
-        else:
-            low, high = rank * left // ranks, (rank + 1) * left // ranks
-        if low == high:
+        is_full = left >= self.step_size
+        share = range(rank * size, (rank + 1) * size) if is_full else self._share(left, rank)
+        if not share:
             return np.empty(0, np.int64)
-        first, last = self.exclusions.nth(start, low), self.exclusions.nth(start, high - 1)
+        first, last = self.exclusions.nth(start, share[0]), self.exclusions.nth(start, share[-1])
         if last >= LIMIT:
             raise IndexError(
                 f"the step at position {start} would pass the end of the stream, 2^63 - 1"

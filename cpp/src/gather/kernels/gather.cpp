@@ -1,12 +1,10 @@
 #include "gather/kernels/gather.hpp"
 
-#include <type_traits>
-
 #include "gather/kernels/cast.hpp"
 #include "gather/kernels/copy_or_fill.hpp"
-#include "gather/kernels/fused.hpp"
 #include "gather/kernels/move.hpp"
 #include "gather/kernels/nan.hpp"
+#include "gather/kernels/scaling.hpp"
 
 namespace windeck::WINDECK_ISA {
 namespace {
@@ -49,65 +47,6 @@ bool apply_bits(const std::uint8_t* bits, Count first, Count step, Count n, std:
         all &= is_present;
     }
     return all == 0;
-}
-
-/// One value, and the fill instead where `in` is NaN. The choice is made in bits: the compiler
-/// turns that into vector code, and a conditional expression into jumps.
-template <typename Out, bool fills, typename T>
-inline Out cast_or_fill(T in, T value, T fill) {
-    if (!fills) return Cast<Out>::from(value);
-    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-    const Bits mask = Bits{0} - static_cast<Bits>(in != in);
-    const Bits bits =
-        (__builtin_bit_cast(Bits, value) & ~mask) | (__builtin_bit_cast(Bits, fill) & mask);
-    return Cast<Out>::from(__builtin_bit_cast(T, bits));
-}
-
-template <typename In, typename Out, bool fills>
-void convert_all(const In* __restrict from, Count n, const double* __restrict scale,
-                 const double* __restrict shift, Count period, Out fill_out, Out* __restrict to) {
-    const double fill = widen_one(fill_out);
-    if (period == 0) {
-        // A float holds any fill of a type that is no wider.
-        using Value = std::conditional_t<sizeof(Out) == 8, double, In>;
-        for (Count i = 0; i < n; ++i) {
-            const auto value = static_cast<Value>(from[i]);
-            to[i] = cast_or_fill<Out, fills>(value, value, static_cast<Value>(fill));
-        }
-        return;
-    }
-    for (Count begin = 0; begin < n; begin += period == 1 ? n : period) {
-        const Count end = period == 1 || n - begin < period ? n - begin : period;
-        const In* __restrict const in = from + begin;
-        Out* __restrict const out = to + begin;
-        if (period == 1) {
-            const double factor = *scale;
-            const double summand = *shift;
-            for (Count i = 0; i < end; ++i) {
-                const auto value = static_cast<double>(in[i]);
-                out[i] = cast_or_fill<Out, fills>(value, value * factor + summand, fill);
-            }
-        } else {
-            for (Count i = 0; i < end; ++i) {
-                const auto value = static_cast<double>(in[i]);
-                out[i] = cast_or_fill<Out, fills>(value, value * scale[i] + shift[i], fill);
-            }
-        }
-    }
-}
-
-template <typename In, typename Out>
-void convert(const void* in, Count n, const double* scale, const double* shift, Count period,
-             const void* fill, void* out) {
-    const In* const from = static_cast<const In*>(in);
-    Out* const to = static_cast<Out*>(out);
-    Out value{};
-    if (fill == nullptr) {
-        convert_all<In, Out, false>(from, n, scale, shift, period, value, to);
-    } else {
-        __builtin_memcpy(&value, fill, sizeof(Out));
-        convert_all<In, Out, true>(from, n, scale, shift, period, value, to);
-    }
 }
 
 template <typename In>

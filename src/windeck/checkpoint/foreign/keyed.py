@@ -15,6 +15,7 @@ import torch
 from windeck._core import bucket_of
 from windeck._util.validation import check_integer
 from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
+from windeck.checkpoint.format.table_blocks import TableShape
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.tables.entries import Int64s, convert_values
 from windeck.checkpoint.tables.loading import check_empty
@@ -149,11 +150,11 @@ def _insert(core: Any, batch: _Batch) -> int:
     buckets = bucket_of(ids)
     own = (buckets >= core.first_bucket) & (buckets < core.end_bucket)
     admitted = batch["admitted"]
-    values = np.empty((int(admitted.sum()), (1 + core.slots) * core.dim), np.float32)
-    values[:] = core.slot_value
-    values[:, : core.dim] = batch["rows"]
+    shape = TableShape(core.dim, core.slots)
+    values = np.full((int(admitted.sum()), shape.width), core.slot_value, np.float32)
+    values[:, shape.part(0)] = batch["rows"]
     for slot in range(core.slots if "slot 0" in batch else 0):
-        values[:, (1 + slot) * core.dim :][:, : core.dim] = batch[f"slot {slot}"]
+        values[:, shape.part(1 + slot)] = batch[f"slot {slot}"]
     versions = batch.get("versions", np.zeros(len(ids), np.int64))
     numbers = versions, batch.get("frequencies", np.ones(len(ids), np.int64))
     seen = batch.get("seen", versions)

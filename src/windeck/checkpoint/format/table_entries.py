@@ -6,62 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from windeck._util.validation import check_integer
+from windeck.checkpoint.format.table_blocks import DTYPE_CODES, TableShape
 
-__all__ = ["BUCKETS", "ENTRY_BYTES", "PRELUDE_BYTES", "BlockSize", "LinkInfo", "ShardRange"]
-__all__ += ["TableEntry", "TableInfo", "TableLink", "TableShape", "TableShard", "check_buckets"]
-__all__ += ["parse_shard", "parse_table", "parse_tables", "ranges_to_read", "table_info"]
+__all__ = ["BUCKETS", "LinkInfo", "ShardRange", "TableEntry", "TableInfo", "TableLink"]
+__all__ += ["TableShard", "check_buckets", "parse_shard", "parse_table", "parse_tables"]
+__all__ += ["ranges_to_read", "table_info"]
 
 
 #: Number of buckets, to which ids belong by their hash.
 BUCKETS = 1024
-#: Bytes of a block before its arrays, and bytes of an entry without its row.
-PRELUDE_BYTES = 24
-ENTRY_BYTES = 33
-
-
-@dataclass(frozen=True)
-class TableShape:
-    """Shape of a row: an embedding of `dim` numbers, and `slots` optimizer slots of that size.
-
-    All of them have the dtype, float32 or bfloat16.
-    """
-
-    dim: int
-    slots: int
-    dtype: str = "float32"
-
-    @property
-    def width(self) -> int:
-        """Number of elements of a row."""
-        return (1 + self.slots) * self.dim
-
-    @property
-    def storage(self) -> np.dtype[Any]:
-        """Dtype of the arrays of rows; uint16 for the bits of bfloat16."""
-        return np.dtype(np.uint16 if self.dtype == "bfloat16" else np.float32)
-
-    @property
-    def row_bytes(self) -> int:
-        """Number of bytes of a row."""
-        return self.width * self.storage.itemsize
-
-
-@dataclass(frozen=True)
-class BlockSize:
-    """Number of entries of a block, of entries with a row, and of dead entries."""
-
-    entries: int
-    rows: int
-    dead: int
-
-    def bytes(self, shape: TableShape) -> int:
-        """Return the bytes of the payload of the block."""
-        head = PRELUDE_BYTES + ENTRY_BYTES * self.entries
-        return head + -head % 8 + shape.row_bytes * self.rows
-
 
 #: Limit for the floats of a row, since a row must fit into a value of a store.
 _WIDEST = 1 << 27
@@ -234,7 +188,7 @@ def parse_table(found: Mapping[str, Any]) -> TableEntry:
     """
     name = found["name"]
     dtype = found["dtype"]
-    if type(name) is not str or dtype not in ("float32", "bfloat16"):
+    if type(name) is not str or dtype not in DTYPE_CODES:
         raise ValueError(f"expected a name and float32 or bfloat16, found {name!r} of {dtype!r}")
     shape = TableShape(
         check_integer("dim", found["dim"], least=1, most=_WIDEST),

@@ -1,19 +1,10 @@
 """Blocks of table entries, up to 512 KiB as one value, and the index of blocks.
 
-After the header that every value has, little-endian, without gaps::
-
-    entries u32, rows u32, dead u32, dim u32, slots u32, dtype u32: 0 float32, 1 bfloat16
-    keys          int64[entries]    ascending by (bucket, key)
-    versions      int64[entries]    the clock of the last update; of dead entries, of the removal
-    frequencies   int64[entries]
-    seen          int64[entries]    the clock of the last lookup in training
-    states        uint8[entries]    0 counted only, 1 has a row, 2 dead; 0s up to a multiple of 8
-    values        dtype[rows, (1 + slots) * dim]      embedding, then slots, of those with a row
+Packs, unpacks and checks them; `windeck.checkpoint.format.table_blocks` has their bytes.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,34 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of, pack_blocks
-from windeck.checkpoint.format.table_entries import (
-    ENTRY_BYTES,
-    PRELUDE_BYTES,
+from windeck.checkpoint.format.table_blocks import (
+    BLOCK_BYTES,
+    DEAD,
+    DTYPE_CODES,
+    INDEX_LINE,
+    ROW,
     BlockSize,
     TableShape,
+    block_bytes,
+    entry_columns,
+    index_line,
+    parse_prelude,
+    row_values,
 )
-from windeck.checkpoint.format.values import HEADER_BYTES, Label, header
+from windeck.checkpoint.format.values import Label, header
 from windeck.checkpoint.stores import CorruptStoreError, Pieces
-from windeck.checkpoint.tables.entries import DEAD, ROW, Entries, Int64s, search_pairs
+from windeck.checkpoint.tables.entries import Entries, Int64s, search_pairs
 
-__all__ = [
-    "BLOCK_BYTES",
-    "INDEX_LINES",
-    "INDEX_LINE_BYTES",
-    "Block",
-    "BlockIndex",
-    "index_line",
-    "last_key",
-    "pack_entries",
-    "parse_index",
-    "unpack_block",
-]
-
-
-_PRELUDE = struct.Struct("<IIIIII")
-_DTYPE_CODES = {"float32": 0, "bfloat16": 1}
-#: Bytes for entries in a block, so that a value has up to 512 KiB.
-BLOCK_BYTES = (512 << 10) - HEADER_BYTES - PRELUDE_BYTES - 8
+__all__ = ["Block", "BlockIndex", "pack_entries", "parse_index", "unpack_block"]
 
 
 class Block(NamedTuple):
@@ -77,6 +59,11 @@ class Block(NamedTuple):
         """Return the value to store; the payload is not copied."""
         head = header(label, len(self.payload), self.payload_crc)
         return Pieces(head, self.payload, self.payload_crc)
+
+    def line(self) -> bytes:
+        """Return its line of the index."""
+        size = BlockSize(self.entries, self.rows, self.dead)
+        return index_line(self.key, self.first, self.last, size)
 
 
 def pack_entries(entries: Entries, shape: TableShape, borders: Sequence[int]) -> list[Block]:
@@ -113,53 +100,27 @@ def unpack_block(name: str, payload: memoryview, shape: TableShape, size: BlockS
     -----
     O(entries) time. Nothing is allocated. The order of the entries is checked by the index.
     """
-    count, rows, dead, dim, slots, code = _PRELUDE.unpack_from(payload)
-    if (dim, slots) != (shape.dim, shape.slots):
+    prelude = parse_prelude(payload)
+    if (prelude.dim, prelude.slots) != (shape.dim, shape.slots):
         raise _damaged(
-            name, f"rows of dim {dim} with {slots} slots", f"{shape.dim} with {shape.slots}"
-        )
-    if code != _DTYPE_CODES[shape.dtype]:
-        expected = f"{_DTYPE_CODES[shape.dtype]}, {shape.dtype}"
-        raise _damaged(name, f"rows of dtype {code}", expected)
-    if BlockSize(count, rows, dead) != size:
-        raise _damaged(name, f"{BlockSize(count, rows, dead)}", f"{size} as in its index")
-    found = _views(payload, size, shape)
+            name, f"rows of dim {prelude.dim} with {prelude.slots} slots",
+            f"{shape.dim} with {shape.slots}",
+        )  # fmt: skip
+    if prelude.dtype != DTYPE_CODES[shape.dtype]:
+        expected = f"{DTYPE_CODES[shape.dtype]}, {shape.dtype}"
+        raise _damaged(name, f"rows of dtype {prelude.dtype}", expected)
+    if prelude.size != size:
+        raise _damaged(name, f"{prelude.size}", f"{size} as in its index")
+    rows, dead = size.rows, size.dead
+    found = Entries(*entry_columns(payload, size.entries), row_values(payload, size, shape))
     counts = np.bincount(found.states, minlength=3)
     if (int(counts[ROW]), int(counts[DEAD])) != (rows, dead) or len(counts) > 3:
         raise _damaged(name, f"{counts[ROW]} rows and {counts[DEAD]} dead", f"{rows} and {dead}")
     return found
 
 
-def last_key(payload: memoryview) -> int:
-    """Return the id of the last entry of a block that was checked."""
-    count = _PRELUDE.unpack_from(payload)[0]
-    return int.from_bytes(payload[PRELUDE_BYTES + 8 * count - 8 :][:8], "little", signed=True)
-
-
-def _views(payload: memoryview, size: BlockSize, shape: TableShape) -> Entries:
-    count, at = size.entries, PRELUDE_BYTES
-    numbers = [np.frombuffer(payload, "<i8", count, at + 8 * count * i) for i in range(4)]
-    keys, versions, frequencies, seen = numbers
-    at += 32 * count
-    states = np.frombuffer(payload, np.uint8, count, at)
-    at += count + -(at + count) % 8
-    values = np.frombuffer(payload, shape.storage, size.rows * shape.width, at)
-    values = values.reshape(size.rows, shape.width)
-    return Entries(keys, versions, frequencies, seen, states, values)
-
-
 def _damaged(name: str, found: str, expected: str) -> CorruptStoreError:
     return CorruptStoreError(f"{name} is damaged: found {found}, expected {expected}")
-
-
-#: Blocks in one value of the index.
-INDEX_LINES = 1 << 16
-_LINES_DTYPE = np.dtype(
-    [("key", "<i8")]
-    + [(name, "<u4") for name in ("first", "last", "entries", "rows", "dead", "zero")]
-)
-INDEX_LINE_BYTES = _LINES_DTYPE.itemsize
-_LINE = struct.Struct("<qIIIIII")  # the same layout, for one line
 
 
 class BlockIndex:
@@ -188,8 +149,7 @@ class BlockIndex:
     def payload_bytes(self, shape: TableShape) -> Int64s:
         """Return the bytes of the payload of each block."""
         entries, rows = (self._lines[name].astype(np.int64) for name in ("entries", "rows"))
-        head = PRELUDE_BYTES + ENTRY_BYTES * entries
-        found: Int64s = head + -head % 8 + shape.row_bytes * rows
+        found: Int64s = block_bytes(entries, rows, shape)
         return found
 
     def lines(self, first: int, stop: int) -> bytes:
@@ -234,11 +194,6 @@ class BlockIndex:
         return np.where(outside, -1, found)
 
 
-def index_line(block: Block) -> bytes:
-    """Return a block's line of the index."""
-    return _LINE.pack(block.key, block.first, block.last, block.entries, block.rows, block.dead, 0)
-
-
 def parse_index(name: str, payloads: Sequence[memoryview], buckets: tuple[int, int]) -> BlockIndex:
     """Parse the values of an index, and check every line.
 
@@ -256,8 +211,8 @@ def parse_index(name: str, payloads: Sequence[memoryview], buckets: tuple[int, i
     CorruptStoreError
         Naming the block.
     """
-    parts = [np.frombuffer(payload, _LINES_DTYPE) for payload in payloads]
-    lines = np.concatenate(parts) if parts else np.empty(0, _LINES_DTYPE)
+    parts = [np.frombuffer(payload, INDEX_LINE) for payload in payloads]
+    lines = np.concatenate(parts) if parts else np.empty(0, INDEX_LINE)
     found = BlockIndex(lines)
     low, end = buckets
     entries, rows, dead = (lines[n].astype(np.int64) for n in ("entries", "rows", "dead"))

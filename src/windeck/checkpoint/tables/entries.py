@@ -14,12 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._core import bucket_of
-from windeck.checkpoint.format.table_entries import TableShape
+from windeck.checkpoint.format.table_blocks import DEAD, ROW, TableShape
 
 __all__ = [
-    "COUNTED",
-    "DEAD",
-    "ROW",
     "Entries",
     "Int64s",
     "concatenate",
@@ -31,9 +28,6 @@ __all__ = [
     "search_pairs",
 ]
 
-
-#: States of an entry.
-COUNTED, ROW, DEAD = 0, 1, 2
 
 Int64s = npt.NDArray[np.int64]
 

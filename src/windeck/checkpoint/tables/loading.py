@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck.checkpoint.format.names import piece_hint
+from windeck.checkpoint.format.table_blocks import ROW
 from windeck.checkpoint.format.table_entries import TableEntry
-from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, convert_values
+from windeck.checkpoint.tables.entries import Entries, Int64s, convert_values
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.writing import (
     check_table,
@@ -195,7 +196,7 @@ def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
         values = convert_values(found.values, shape)
         if options.reset_slots:
             whole = convert_values(np.full((len(values), shape.width), slots), shape)
-            whole[:, : shape.dim] = values[:, : shape.dim]
+            whole[:, shape.part(0)] = values[:, shape.part(0)]
             values = whole
         core.insert(
             found.keys, _shifted(found.versions, shift), found.frequencies,

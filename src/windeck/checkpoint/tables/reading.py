@@ -12,13 +12,20 @@ import numpy.typing as npt
 from windeck._core import bucket_of
 from windeck._util.parallel import THREADS
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.table_blocks import (
+    DEAD,
+    INDEX_LINE,
+    INDEX_LINES,
+    ROW,
+    BlockSize,
+    TableShape,
+    last_key,
+)
 from windeck.checkpoint.format.table_entries import (
     BUCKETS,
-    BlockSize,
     ShardRange,
     TableEntry,
     TableLink,
-    TableShape,
     TableShard,
     ranges_to_read,
     table_info,
@@ -27,16 +34,11 @@ from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decod
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.checkpoint.tables.blocks import (
-    INDEX_LINE_BYTES,
-    INDEX_LINES,
     BlockIndex,
-    last_key,
     parse_index,
     unpack_block,
 )
 from windeck.checkpoint.tables.entries import (
-    DEAD,
-    ROW,
     Entries,
     Int64s,
     convert_values,
@@ -160,7 +162,7 @@ class BlockReader:
         for number in range(-(-shard.blocks // INDEX_LINES)):
             key = self._index_key(number)
             lines = min(INDEX_LINES, shard.blocks - number * INDEX_LINES)
-            label, length = self._label(Kind.INDEX, number), lines * INDEX_LINE_BYTES
+            label, length = self._label(Kind.INDEX, number), lines * INDEX_LINE.itemsize
             payloads.append(decode(key, self._view.get(key), label, length=length))
         name = self._index_key(0).decode()
         found = parse_index(name, payloads, shard.buckets)

@@ -22,10 +22,11 @@ from windeck._core import bucket_of
 from windeck._util.validation import check_format
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
-from windeck.checkpoint.format.table_entries import BUCKETS, TableShape
+from windeck.checkpoint.format.table_blocks import ROW, TableShape
+from windeck.checkpoint.format.table_entries import BUCKETS
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened
-from windeck.checkpoint.tables.entries import ROW, Entries, Int64s, concatenate, convert_values
+from windeck.checkpoint.tables.entries import Entries, Int64s, concatenate, convert_values
 from windeck.checkpoint.tables.loading import check_empty
 from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.tables.writing import check_table, forget_saves, iter_entries, table_shape
@@ -104,10 +105,10 @@ def export(
     stored = replace(shape, dtype="float32")
     try:
         with opened(store) as place:
-            ids, width = [], shape.width if slots else shape.dim
+            ids, written = [], slice(shape.width) if slots else shape.part(0)
             for rows in _sorted_batches(parts):
                 ids.append(rows.keys)
-                values = convert_values(rows.values, stored)[:, :width]
+                values = convert_values(rows.values, stored)[:, written]
                 place.bulk_load(_pairs(prefix, rows.keys, values))
             known = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
             _remove_others(place, prefix, known)
@@ -300,17 +301,18 @@ def _insert(
     core: Any, table: Any, prefix: bytes, group: list[tuple[bytes, bytes]], header: dict[str, Any]
 ) -> int:
     """Insert the rows of the ids that a table owns; return their number."""
-    width = (1 + core.slots) * core.dim
-    given = width if header["with_slots"] else core.dim
+    shape = TableShape(core.dim, core.slots)
+    columns = slice(shape.width) if header["with_slots"] else shape.part(0)
+    given = columns.stop
     for key, value in group:
         if len(value) != 4 * given:
             raise CorruptStoreError(
                 f"{key.decode(errors='replace')} has {len(value)} bytes, expected {4 * given}"
             )
     ids = _parse_ids(prefix, (key for key, _ in group))
-    values = np.full((len(ids), width), _slot_value(core, table), np.float32)
+    values = np.full((len(ids), shape.width), _slot_value(core, table), np.float32)
     rows = np.frombuffer(b"".join(value for _, value in group), "<f4")
-    values[:, :given] = rows.reshape(len(ids), given)
+    values[:, columns] = rows.reshape(len(ids), given)
     buckets = bucket_of(ids)
     own = (buckets >= core.first_bucket) & (buckets < core.end_bucket)
     count = int(own.sum())

@@ -20,20 +20,20 @@ from windeck._core import bucket_of
 from windeck._util.parallel import THREADS, read_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
-from windeck.checkpoint.format.table_entries import (
-    BUCKETS,
-    ENTRY_BYTES,
+from windeck.checkpoint.format.table_blocks import (
+    BLOCK_BYTES,
+    INDEX_LINES,
     BlockSize,
     TableShape,
+)
+from windeck.checkpoint.format.table_entries import (
+    BUCKETS,
     TableShard,
 )
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, encode
 from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, Items, ParallelItems, Pieces
 from windeck.checkpoint.tables.blocks import (
-    BLOCK_BYTES,
-    INDEX_LINES,
     Block,
-    index_line,
     pack_entries,
 )
 from windeck.checkpoint.tables.entries import (
@@ -148,7 +148,7 @@ def _iter_blocks(
 
     Any thread may make the calls, one after the other. Each call packs with several threads.
     """
-    total = int(snapshot.counts(since).sum()) * _entry_bytes(shape)
+    total = int(snapshot.counts(since).sum()) * shape.entry_bytes
     borders = _SHARD_BORDERS if total >= _SMALL_BYTES else ()
     read = partial(_read_blocks, snapshot, since, shape, borders, threads)
     return _plan_reads(snapshot, buckets, since, shape, read)
@@ -168,7 +168,7 @@ def _plan_reads(
     ids, clocks = snapshot.dead(since) if since >= 0 else (np.empty(0, np.int64),) * 2
     dead, dead_buckets = entries_from_removed(ids, clocks, shape), bucket_of(ids)
     counts = snapshot.counts(since) + np.bincount(dead_buckets, minlength=BUCKETS)
-    for first, end, size in _split_buckets(counts.tolist(), buckets, _entry_bytes(shape)):
+    for first, end, size in _split_buckets(counts.tolist(), buckets, shape.entry_bytes):
         start, stop = (int(place) for place in np.searchsorted(dead_buckets, [first, end]))
         yield size, partial(read, first, end, dead.slice(start, stop))
 
@@ -198,10 +198,6 @@ def _read_blocks(
         threads=threads,
     )  # fmt: skip
     return [Block(*block) for block in found]
-
-
-def _entry_bytes(shape: TableShape) -> int:
-    return ENTRY_BYTES + shape.row_bytes
 
 
 def _split_buckets(
@@ -384,7 +380,7 @@ class _EmbeddingWriter:
         """
         self._all_rows = int(self.snapshot.rows)
         self._counted = int(self.snapshot.counts(-1).sum()) - self._all_rows
-        size = int(self.snapshot.counts(self.since).sum()) * _entry_bytes(self.shape)
+        size = int(self.snapshot.counts(self.since).sum()) * self.shape.entry_bytes
         first, end = self._buckets
         if size < 2 * MIN_SPLIT_BYTES or end - first < 2:
             self._unread = [self._buckets]
@@ -446,7 +442,7 @@ class _BlocksWriter:
         generation, writer, number = label.generation, label.part, len(self._lines)
         own = Label(Kind.BLOCK, generation, label.save, self._item, writer, number)
         value = block.value(own)
-        self._lines.append(index_line(block))
+        self._lines.append(block.line())
         self._entries += block.entries
         self._rows += block.rows
         self._dead += block.dead

@@ -9,10 +9,10 @@ from typing import Any
 
 from windeck.checkpoint.format.boxes import Box, find_gap, find_overlap, shape_of, whole
 from windeck.checkpoint.format.state_json import iter_tensors
+from windeck.checkpoint.format.table_blocks import TableShape
 from windeck.checkpoint.format.table_entries import (
     TableEntry,
     TableLink,
-    TableShape,
     TableShard,
     check_buckets,
     parse_shard,
