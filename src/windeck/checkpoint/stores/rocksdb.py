@@ -247,6 +247,8 @@ class RocksDBStore:
             if first <= SEAL_KEY < end:
                 ranges = [(first or b"\0", SEAL_KEY), (SEAL_KEY + b"\0", end)]
             ranges = [pair for pair in ranges if not is_empty_range(pair)]
+            if not ranges:
+                return
             self._remove(ranges)
             self._wait_for_compaction(ranges)
             embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
@@ -401,7 +403,6 @@ class RocksDBStore:
             except Exception as error:
                 fail(error, doing, self.url)
 
-
     def _ingest(self, paths: Sequence[Path]) -> None:
         with self._alone:
             try:
@@ -415,7 +416,7 @@ class RocksDBStore:
         options.set_move_files(True)  # a link where the file system has them
         if paths:
             self._writable.ingest_external_file([str(path) for path in paths], options)
-    
+
     def _drop_tables(self, prefix: str) -> None:
         """Remove the table files of a bulk load, finished or not; ingested ones are links."""
         folder = os.path.join(self._path, embedded.PARTS)
