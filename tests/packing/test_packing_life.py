@@ -261,6 +261,8 @@ def test_a_fingerprint_tells_what_is_served_and_nothing_else() -> None:
         "eos": 2,
         "order": "shards",
         "padded": 0,
+        "sequence_bos": "none",
+        "sequence_eos": "none",
         "samples": len(packed),
     }
     of_epoch = {**packed.fingerprint, "epoch": 3, "seed": 9}
