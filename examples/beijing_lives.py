@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ class Lives:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, options.out
-        columns = infer_columns(options.file.resolve())
+        columns = replace(infer_columns(options.file), path=str(options.file.resolve()))
         self.task = Job(columns, batch_size=options.batch_size, seed=options.seed)
         self.windows = training_windows(self.task, read_table(self.task))
         # More than the lives will take, so that none of them has to wait for its end.

@@ -153,7 +153,12 @@ def diagnosing(place: Path) -> None:
 
 def demonstrating(place: Path) -> None:
     path = demo_data.write_load_curve(place / "load.parquet", sites=2, days=10)
-    shape = {"context_length": 24, "prediction_length": 4, "batch_size": 8, "steps": 2}
+    shape: dict[str, Any] = {
+        "context_length": 24,
+        "prediction_length": 4,
+        "batch_size": 8,
+        "steps": 2,
+    }
     columns = demo_data.Columns(str(path), ("timestamp",), ("site",), "load")
     job = demo_job.Job(columns, save_every=1, **shape)
     demo_job.train(job, log=place / "log", state=place / "state.pt")

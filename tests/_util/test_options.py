@@ -156,7 +156,8 @@ def test_a_loader_of_what_is_no_source_says_how_to_make_one(data: Any, cure: str
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_data_loader_refuses_a_loader(restart: bool, workers: int) -> None:
     loader: Any = wd.Loader(windows(), batch_size=2, restart=restart)
-    for options in ({}, {"batch_size": 3, "shuffle": True}):
+    cases: tuple[dict[str, Any], ...] = ({}, {"batch_size": 3, "shuffle": True})
+    for options in cases:
         with pytest.raises(
             TypeError, match=r"a Loader makes whole batches itself, .*MapDataset\(source"
         ):
