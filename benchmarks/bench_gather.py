@@ -1,4 +1,4 @@
-"""Time of a batch's gather, beside memcpy and the fastest ways of NumPy and torch.
+"""Time of a batch's gather, beside the fastest ways of NumPy and torch.
 
 Windows come in random order out of tables larger than the caches. Rivals write into memory they
 own where they can take it. Every pair is compared for equality before it is timed.
@@ -43,14 +43,11 @@ def plain() -> Iterator[Row]:
     table = np.random.default_rng(0).standard_normal((4_000_000, CHANNELS), dtype=np.float32)
     gather = one_series([table[:, c] for c in range(CHANNELS)], STEPS)
     draw = draws(len(gather), BATCH)
-    out = np.empty((BATCH, STEPS, CHANNELS), np.float32)
     view = sliding_window_view(table, (STEPS, CHANNELS))[:, 0]
     unfolded = torch.from_numpy(table).unfold(0, STEPS, 1)  # (window, channel, step)
 
     indices = draw()
     batch = gather.gather(indices)["x"]
-    _core._memcpy_rows(table, indices, STEPS, out)
-    assert np.array_equal(batch, out)
     assert np.array_equal(batch, view[indices])
     assert np.array_equal(batch.swapaxes(1, 2), unfolded[torch.from_numpy(indices)].numpy())
 
@@ -64,7 +61,6 @@ def plain() -> Iterator[Row]:
             bound="memory",
         )
 
-    yield row("memcpy", lambda: _core._memcpy_rows(table, draw(), STEPS, out), 0.95)
     yield row("numpy sliding_window_view[idx]", lambda: view[draw()], 1.0)
     yield row("numpy sliding_window_view[idx]", lambda: view[draw()], 1.6, threads=2)
     yield row("torch unfold[idx]", lambda: unfolded[torch.from_numpy(draw())], 1.5)

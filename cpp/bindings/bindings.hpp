@@ -17,7 +17,6 @@ void bind_packing(py::module_& m);
 void bind_permutation(py::module_& m);
 void bind_gather(py::module_& m);
 void bind_pool(py::module_& m);
-void bind_memcpy_rows(py::module_& m);
 void bind_share_tree(py::module_& m);
 void bind_table(py::module_& m);
 void bind_tokens(py::module_& m);

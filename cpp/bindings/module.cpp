@@ -50,7 +50,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     windeck::bind_permutation(m);
     windeck::bind_gather(m);
     windeck::bind_pool(m);
-    windeck::bind_memcpy_rows(m);
     windeck::bind_share_tree(m);
     windeck::bind_table(m);
     windeck::bind_tokens(m);

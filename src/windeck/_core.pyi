@@ -1452,10 +1452,6 @@ class WindowIndex:
         """
         The number of windows.
         """
-def _memcpy_rows(arg0: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], arg1: typing.Any, arg2: typing.Any, arg3: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]) -> None:
-    """
-    Copy rows [start, start + rows) of a matrix for each start, with memcpy; for benchmarks.
-    """
 def add_block_sums(shard: typing.Any, *, size: typing.Any, seed: typing.Any, first: typing.Any, block_size: typing.Any, frame: typing.Any, sums: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]], threads: typing.Any = 1) -> None:
     """
     Add the framed length of each document of a shard to the sum of its block: of document first + j, the place in Permutation(size, seed=seed) // block_size. `frame` is the number of tokens that a frame adds. Several threads may add to the same sums.

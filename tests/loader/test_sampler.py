@@ -120,7 +120,7 @@ def test_ranks_partition_the_stream_and_go_on_as_others(
 def dealt(n: int, start: int, rank: int, ranks: int, batch: int, drop_last: bool) -> list[int]:
     """Positions of a rank from `start` to the end of the epoch, written out from the rule."""
     end = (start // n + 1) * n
-    found = []
+    found: list[int] = []
     while end - start >= ranks * batch:
         found += range(start + rank * batch, start + (rank + 1) * batch)
         start += ranks * batch

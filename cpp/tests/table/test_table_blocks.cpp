@@ -115,7 +115,7 @@ void columns_come_back() {
     const std::vector<int> borders{1, 128, 512, 1023};
     for (const std::size_t count : {0, 1, 2, 9, 700}) {
         for (const std::size_t most : {0, 100, 5000, 1 << 20}) {
-            const BlockRules rules{.dim = 3, .slots = 1, .most = most, .borders = borders};
+            const BlockRules rules{{.dim = 3, .slots = 1}, most, borders};
             const Columns given = some(count, rules.width(), random);
             auto blocks = plan_blocks(given.ids, given.states, rules);
             std::vector<std::byte> memory(bytes_of(blocks) + 64, std::byte{0xff});
@@ -161,7 +161,7 @@ void a_snapshot_gives_the_same() {
     snapshot->read(selection.entries, keys.data(),
                    {versions.data(), frequencies.data(), seen.data(), states.data()},
                    std::as_writable_bytes(std::span(values)).data());
-    const BlockRules rules{.dim = 5, .slots = 0, .most = 4000, .borders = {}};
+    const BlockRules rules{{.dim = 5, .slots = 0}, 4000, {}};
     auto blocks = plan_blocks(selection, rules);
     auto others = plan_blocks(keys, states, rules);
     std::vector<std::byte> memory(bytes_of(blocks));

@@ -42,7 +42,7 @@ DTYPE_CODES = {"float32": 0, "bfloat16": 1}
 
 _PRELUDE = struct.Struct("<IIIIII")
 #: Arrays of one number for each entry, in order.
-_COLUMNS = {
+_COLUMNS: dict[str, np.dtype[Any]] = {
     "keys": np.dtype("<i8"),
     "versions": np.dtype("<i8"),
     "frequencies": np.dtype("<i8"),

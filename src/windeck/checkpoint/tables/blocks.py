@@ -112,7 +112,9 @@ def unpack_block(name: str, payload: memoryview, shape: TableShape, size: BlockS
     if prelude.size != size:
         raise _damaged(name, f"{prelude.size}", f"{size} as in its index")
     rows, dead = size.rows, size.dead
-    found = Entries(*entry_columns(payload, size.entries), row_values(payload, size, shape))
+    keys, versions, frequencies, seen, states = entry_columns(payload, size.entries)
+    values = row_values(payload, size, shape)
+    found = Entries(keys, versions, frequencies, seen, states, values)
     counts = np.bincount(found.states, minlength=3)
     if (int(counts[ROW]), int(counts[DEAD])) != (rows, dead) or len(counts) > 3:
         raise _damaged(name, f"{counts[ROW]} rows and {counts[DEAD]} dead", f"{rows} and {dead}")
