@@ -29,7 +29,7 @@ from windeck.checkpoint.stores import Store, write_part
 from windeck.checkpoint.stores.protocol import Items, ParallelItems
 from windeck.checkpoint.stores.urls import is_url, opened
 from windeck.checkpoint.write.commits import CHUNK_BYTES, check_numbers
-from windeck.checkpoint.write.local_state import chunk_bytes_of, encode_chunks
+from windeck.checkpoint.write.local_state import encode_chunks
 from windeck.checkpoint.write.plans import Plan, begin, discard, finish
 from windeck.columns.dtypes import dtype_name
 
@@ -199,8 +199,7 @@ class StoreWriter(StorageWriter):
         """Yield the chunks of a tensor; add its entry for the manifest to `results`."""
         tensor, data = _resolve_tensor(item, planner)
         plan = rank_plan.plan
-        width = tensor.dtype.itemsize
-        size = chunk_bytes_of(data.size, width, plan.chunk_bytes, plan.writers)
+        size = plan.chunk_bytes_of(data.size, tensor.dtype.itemsize)
         box = zip(data.chunk.offsets, data.chunk.sizes, strict=True)
         entry = {
             "dtype": dtype_name(tensor.dtype),

@@ -6,7 +6,7 @@ The bytes are those of the elements in memory, little-endian, so every dtype is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from windeck.checkpoint.format.boxes import (
     slices,
 )
 
-__all__ = ["check_plain", "chunk_elements", "is_plain", "iter_chunks"]
-__all__ += ["read_elements", "wait_for_device", "write_chunk"]
+__all__ = ["MIN_CHUNKS", "MIN_CHUNK_BYTES", "check_plain", "chunk_bytes_of", "chunk_elements"]
+__all__ += ["is_plain", "iter_chunks", "read_elements", "wait_for_device", "write_chunk"]
 
 
 def check_plain(name: str, tensor: torch.Tensor) -> None:
@@ -40,6 +40,49 @@ def check_plain(name: str, tensor: torch.Tensor) -> None:
     for kind, found in kinds.items():
         if found:
             raise TypeError(f"{name} is a {kind} tensor, expected a dense one with data")
+
+
+#: A tensor that several writers share is cut into at least this many chunks, so that a reader of
+#: other parts reads little more than its own, but not into chunks below `MIN_CHUNK_BYTES`.
+MIN_CHUNKS = 64
+MIN_CHUNK_BYTES = 16 << 10
+#: A tensor of a single writer is cut where 8, 4 or 2 ranks would cut its rows, unless the parts
+#: are smaller than this.
+_MIN_EVEN_BYTES = 512 << 10
+
+
+def chunk_bytes_of(shape: Sequence[int], width: int, most: int, writers: int) -> int:
+    """Return the bytes of a chunk of a tensor, which are the same for all writers.
+
+    Parameters
+    ----------
+    shape, width
+        Of the whole tensor; bytes of an element.
+    most
+        Maximum bytes of a chunk.
+    writers
+        Number of writers of the save.
+
+    Notes
+    -----
+    Chunks of a single writer end where 2, 4 or 8 ranks cut the rows, so that each rank reads only
+    its own rows. The number of chunks is the least that makes such parts; the result is `most` if
+    the rows do not divide or the parts would be small.
+    """
+    size = math.prod(shape)
+    if writers > 1:
+        share = size * width // MIN_CHUNKS
+        return min(most, max(MIN_CHUNK_BYTES, 1 << max(0, share.bit_length() - 1)))
+    if size * width < 2 * _MIN_EVEN_BYTES:
+        return most
+    for parts in (8, 4, 2):
+        part = size // parts
+        if shape and shape[0] % parts == 0 and part * width >= _MIN_EVEN_BYTES:
+            least = -(-part * width // most)
+            for count in range(least, 2 * least + 1):
+                if part % count == 0:
+                    return part // count * width
+    return most
 
 
 def chunk_elements(dtype: torch.dtype, chunk_bytes: int) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +10,12 @@ import torch
 
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.chunks import iter_chunks
+from windeck.checkpoint.format.chunks import (
+    MIN_CHUNK_BYTES,
+    MIN_CHUNKS,
+    chunk_bytes_of,
+    iter_chunks,
+)
 from windeck.checkpoint.format.values import Kind, Label, encode_pieces
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Store
 from windeck.checkpoint.tables.writing import TablesWriter
@@ -26,7 +30,7 @@ from windeck.checkpoint.write.local_tensors import (
 )
 from windeck.columns.dtypes import dtype_name
 
-__all__ = ["LocalState", "StateWriter", "chunk_bytes_of", "encode_chunks"]
+__all__ = ["LocalState", "StateWriter", "encode_chunks"]
 
 
 #: Roots that have to be a dict or an object with `state_dict`, so that `load` can fill them.
@@ -93,49 +97,6 @@ def _incomplete_message(name: str, value: Any, local: LocalTensor) -> str:
         f"{name} is a {kind} of shape {local.shape} with {found} of it in this process, expected "
         "all: save it with group=, or save_shard"
     )
-
-
-#: A tensor that several writers share is cut into at least this many chunks, so that a reader of
-#: other parts reads little more than its own, but not into chunks below `_MIN_CHUNK_BYTES`.
-_MIN_CHUNKS = 64
-_MIN_CHUNK_BYTES = 16 << 10
-#: A tensor of a single writer is cut where 8, 4 or 2 ranks would cut its rows, unless the parts
-#: are smaller than this.
-_MIN_EVEN_BYTES = 512 << 10
-
-
-def chunk_bytes_of(shape: Sequence[int], width: int, most: int, writers: int) -> int:
-    """Return the bytes of a chunk of a tensor, which are the same for all writers.
-
-    Parameters
-    ----------
-    shape, width
-        Of the whole tensor; bytes of an element.
-    most
-        Maximum bytes of a chunk.
-    writers
-        Number of writers of the save.
-
-    Notes
-    -----
-    Chunks of a single writer end where 2, 4 or 8 ranks cut the rows, so that each rank reads only
-    its own rows. The number of chunks is the least that makes such parts; the result is `most` if
-    the rows do not divide or the parts would be small.
-    """
-    size = math.prod(shape)
-    if writers > 1:
-        share = size * width // _MIN_CHUNKS
-        return min(most, max(_MIN_CHUNK_BYTES, 1 << max(0, share.bit_length() - 1)))
-    if size * width < 2 * _MIN_EVEN_BYTES:
-        return most
-    for parts in (8, 4, 2):
-        part = size // parts
-        if shape and shape[0] % parts == 0 and part * width >= _MIN_EVEN_BYTES:
-            least = -(-part * width // most)
-            for count in range(least, 2 * least + 1):
-                if part % count == 0:
-                    return part // count * width
-    return most
 
 
 def encode_chunks(
@@ -262,7 +223,7 @@ class StateWriter:
         for whole in local.pieces:
             if not (local.is_owner if is_chosen is None else is_chosen(name, whole.box)):
                 continue
-            for piece in split_piece(whole, local.shape, _MIN_CHUNKS, _MIN_CHUNK_BYTES):
+            for piece in split_piece(whole, local.shape, MIN_CHUNKS, MIN_CHUNK_BYTES):
                 number, size = self._count, piece.tensor.numel() * width
                 items.append(_TensorItem(number, piece, size))
                 self._count += 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from windeck._util.validation import check_format
 from windeck.checkpoint.background import settle
 from windeck.checkpoint.format import keys
+from windeck.checkpoint.format.chunks import chunk_bytes_of
 from windeck.checkpoint.format.keys import drop_parts, list_parts
 from windeck.checkpoint.format.manifests import (
     LONGEST_CHAIN,
@@ -94,6 +95,16 @@ class Plan:
                 "it was changed after begin made it"
             )
         object.__setattr__(self, "digest", digest)
+
+    def chunk_bytes_of(self, shape: Sequence[int], width: int) -> int:
+        """Return the bytes of a chunk of a tensor, which are the same for all writers.
+
+        Parameters
+        ----------
+        shape, width
+            Of the whole tensor; bytes of an element.
+        """
+        return chunk_bytes_of(shape, width, self.chunk_bytes, self.writers)
 
 
 def begin(
