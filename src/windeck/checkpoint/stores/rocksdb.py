@@ -212,7 +212,7 @@ class RocksDBStore:
             options.set_iterate_upper_bound(end)
         self._open  # noqa: B018 - a fork may not wait for the lock
         with self._snapshots_lock:
-            snapshot = RocksDBSnapshot(self._open.iter(options), self.url)
+            snapshot = RocksDBSnapshot(self._open.iter(options), self.url, options)
             self._snapshots.add(snapshot)
         return snapshot
 
@@ -444,8 +444,12 @@ class RocksDBSnapshot:
     snapshots of rocksdict are not used, since their iterators see later writes.
     """
 
-    def __init__(self, iterator: rocksdict.RdictIter, where: str) -> None:
+    def __init__(
+        self, iterator: rocksdict.RdictIter, where: str, options: rocksdict.ReadOptions
+    ) -> None:
         self._shared: rocksdict.RdictIter | None = iterator
+        # They own the memory of the upper bound, which the iterator does not copy.
+        self._options = options
         self._where = where
         self._lock = threading.RLock()
         self._moved_by: object = None  # the last scan that moved the iterator
