@@ -31,7 +31,8 @@ __all__ += ["Wanted", "encode_pieces", "header", "read_payloads", "with_generati
 FORMAT = 1
 HEADER_BYTES = 64
 LARGEST_PAYLOAD = LARGEST_VALUE - HEADER_BYTES
-#: Least bytes of a payload that `read_payloads` reads by `get_unchecked`.
+#: Least bytes of a payload that `read_payloads` reads by `get_unchecked`: RocksDB's blocks of this
+#: size have no hash index, which the engine would use without checks.
 LARGE_BYTES = 64 << 10
 #: Bytes that a value counts in addition to its payload: a batch has at most a thousand of 1 MiB.
 KEY_BYTES = 1 << 10

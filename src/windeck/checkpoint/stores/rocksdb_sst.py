@@ -29,6 +29,7 @@ entry: the first key of the range, of kind 15, and the key after the range.
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from array import array
@@ -135,7 +136,8 @@ class TableWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = open(create_file(path), "wb", BUFFER_BYTES)  # noqa: SIM115 - see `abandon`
+        self._raw = io.FileIO(create_file(path), "wb")
+        self._file = io.BufferedWriter(self._raw, BUFFER_BYTES)
         self._size = 0  # bytes of the file, including those not written yet
         self._block, self._index = _Block(RESTART_EVERY), _Block()
         self._removed: _Block | None = None
@@ -181,7 +183,7 @@ class TableWriter:
 
     def abandon(self) -> None:
         """Close the file as it is; closing twice is no error."""
-        self._file.raw.close()  # without the buffer, which may not fit on the disk
+        self._raw.close()  # without writing the buffer, which may not fit on the disk
 
     def _write_alone(self, key: bytes, value: bytes | Pieces) -> None:
         """Write a block of one entry."""
