@@ -64,6 +64,8 @@ SEGMENT_BYTES = 64 << 20
 _UPLOADS = 2
 #: Bytes of one read for which parallel requests are worthwhile.
 _READ_BYTES = 32 << 20
+#: The same for a local folder, where many bytes at a time only take memory.
+_LOCAL_READ_BYTES = 4 << 20
 #: Bytes of the indices that are kept, and of one entry of them in memory, by bytes in the file.
 _INDEX_BYTES, _INDEX_FACTOR = 256 << 20, 5
 _SCANNED_KEYS = 64
@@ -112,7 +114,8 @@ class ObjectStore:
     def __init__(self, folder: str) -> None:
         self._folder, self._closed = folder, False
         self.url = str(folder) if isinstance(folder, RemotePath) else f"file://{quote(folder)}"
-        self.facts = FACTS
+        is_remote = isinstance(folder, RemotePath)
+        self.facts = FACTS if is_remote else FACTS._replace(read_bytes=_LOCAL_READ_BYTES)
         self._readers = LRUCache(1000)
         self._indices = LRUCache(
             1 << 20, keep_after_fork=True, total_size=_INDEX_BYTES,
