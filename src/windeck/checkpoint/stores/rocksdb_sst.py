@@ -91,7 +91,7 @@ def entry_head(key: bytes, size: int) -> bytes:
     return b"\0" + varint(len(key)) + varint(size) + key
 
 
-class _Block:
+class _BlockOfEntries:
     """The entries of a block."""
 
     def __init__(self, restart_every: int = 1) -> None:
@@ -130,7 +130,7 @@ class TableWriter:
         self._raw = io.FileIO(create_file(path), "wb")
         self._file = io.BufferedWriter(self._raw, BUFFER_BYTES)
         self._size = 0  # bytes of the file, including those not written yet
-        self._block, self._index = _Block(RESTART_EVERY), _Block()
+        self._block, self._index = _BlockOfEntries(RESTART_EVERY), _BlockOfEntries()
         self._count = self._blocks = self._key_bytes = self._value_bytes = 0
 
     def add(self, key: bytes, value: bytes | Pieces) -> None:
@@ -151,10 +151,10 @@ class TableWriter:
         self._end_block()
         data_bytes = self._size
         index = self._append(self._index.encode())
-        properties = _Block()
+        properties = _BlockOfEntries()
         for name, value in sorted(self._properties(data_bytes).items()):
             properties.add(b"rocksdb." + name.encode(), value)
-        metaindex = _Block()
+        metaindex = _BlockOfEntries()
         metaindex.add(b"rocksdb.properties", self._append(properties.encode()))
         places = self._append(metaindex.encode()) + index
         self._file.write(_FOOTER.pack(_CRC32C, places, _VERSION, _MAGIC))
@@ -182,7 +182,7 @@ class TableWriter:
             block = self._block.encode()
             self._file.write(block)
             self._add_to_index(self._block.last, len(block) - TRAILER_BYTES)
-            self._block = _Block(RESTART_EVERY)
+            self._block = _BlockOfEntries(RESTART_EVERY)
 
     def _add_to_index(self, last: bytes, size: int) -> None:
         """Add the data block that was written last to the index, by its last stored key."""
