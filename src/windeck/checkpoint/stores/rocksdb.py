@@ -74,7 +74,7 @@ class RocksDBStore:
         self._logged = embedded.LoggedKeys()
         self._unchecked = rocksdict.ReadOptions()
         self._unchecked.set_verify_checksums(False)
-        self._unchecked.fill_cache(False)
+        self._unchecked.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks it
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
         self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
