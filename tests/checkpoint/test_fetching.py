@@ -120,7 +120,8 @@ def test_what_only_the_quick_read_gets_wrong_is_read_again(fresh: Fresh, wrong: 
         def get_unchecked(self, key: bytes) -> bytes | None:
             value = bytearray(super().get_unchecked(key) or b"")
             value[70_000] ^= 1
-            return {"lost": None, "flipped": bytes(value), "another": self.get(B0)}[wrong]
+            another: bytes | None = self.get(B0)
+            return {"lost": None, "flipped": bytes(value), "another": another}[wrong]
 
     found = {name: torch.full_like(value, -1.0) for name, value in MODEL.items()}
     with open_store(url) as store:

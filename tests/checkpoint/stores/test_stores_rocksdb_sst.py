@@ -27,6 +27,7 @@ from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
 from windeck.checkpoint.stores.protocol import ParallelItems  # noqa: E402
 from windeck.checkpoint.stores.rocksdb import options_for  # noqa: E402
 from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
+from windeck.io.local_files import create_file  # noqa: E402
 
 SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]
 
@@ -239,7 +240,7 @@ def test_an_error_of_the_file_system_is_named_and_nothing_stays(
 ) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
-    create = rocksdb_sst.create_file
+    create = create_file
 
     def full(path: Path) -> int:
         os.close(create(path))

@@ -320,7 +320,7 @@ class ObjectStore:
         with self._reported(segment):  # compares the size, which bounds those of the values
             self._readers.get(segment, lambda: self._open_segment(segment))
         found = [bytearray(place.size) for place in places]
-        jobs = [*zip(places, map(memoryview, found), strict=True)]
+        jobs = [(place, memoryview(out)) for place, out in zip(places, found, strict=True)]
         for careful in (False, True):  # wrong bytes may be a wrong answer, or damage
             self._fill(segment, jobs, careful=careful)
             wrong = [

@@ -70,7 +70,7 @@ class RocksDBStore:
         self._path, self._lock, self._commits = path, reentrant_lock(), threading.RLock()
         self._unchecked = rocksdict.ReadOptions()
         self._unchecked.set_verify_checksums(False)
-        self._unchecked.fill_cache(False)
+        self._unchecked.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks it
         self._snapshots: weakref.WeakSet[RocksDBSnapshot] = weakref.WeakSet()
         self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None

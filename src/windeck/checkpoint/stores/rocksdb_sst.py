@@ -99,7 +99,7 @@ def entry_head(key: bytes, size: int) -> bytes:
     return b"\0" + varint(len(key)) + varint(size) + key
 
 
-class _Block:
+class _BlockOfEntries:
     """The entries of a block."""
 
     def __init__(self, restart_every: int = 1) -> None:
@@ -139,8 +139,8 @@ class TableWriter:
         self._raw = io.FileIO(create_file(path), "wb")
         self._file = io.BufferedWriter(self._raw, BUFFER_BYTES)
         self._size = 0  # bytes of the file, including those not written yet
-        self._block, self._index = _Block(RESTART_EVERY), _Block()
-        self._removed: _Block | None = None
+        self._block, self._index = _BlockOfEntries(RESTART_EVERY), _BlockOfEntries()
+        self._removed: _BlockOfEntries | None = None
         self._count = self._blocks = self._key_bytes = self._value_bytes = 0
 
     def add(self, key: bytes, value: bytes | Pieces) -> None:
@@ -158,7 +158,7 @@ class TableWriter:
 
     def remove_range(self, first: bytes, stop: bytes) -> None:
         """Make a table that removes the keys [first, stop) of older tables, in place of `add`."""
-        self._removed, self._count = _Block(), 1
+        self._removed, self._count = _BlockOfEntries(), 1
         self._removed.add(first + RANGE_DELETION, stop)
         self._key_bytes, self._value_bytes = len(first) + len(RANGE_DELETION), len(stop)
 
@@ -168,10 +168,10 @@ class TableWriter:
         data_bytes = self._size
         index = self._append(self._index.encode())
         removed = self._append(self._removed.encode()) if self._removed else None
-        properties = _Block()
+        properties = _BlockOfEntries()
         for name, value in sorted(self._properties(data_bytes).items()):
             properties.add(b"rocksdb." + name.encode(), value)
-        metaindex = _Block()
+        metaindex = _BlockOfEntries()
         metaindex.add(b"rocksdb.properties", self._append(properties.encode()))
         if removed is not None:
             metaindex.add(b"rocksdb.range_del", removed)
@@ -201,7 +201,7 @@ class TableWriter:
             block = self._block.encode()
             self._file.write(block)
             self._add_to_index(self._block.first, self._block.last, len(block) - TRAILER_BYTES)
-            self._block = _Block(RESTART_EVERY)
+            self._block = _BlockOfEntries(RESTART_EVERY)
 
     def _add_to_index(self, first: bytes, last: bytes, size: int) -> None:
         """Add the data block that was written last to the index, by its first and last keys."""
