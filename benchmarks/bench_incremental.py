@@ -37,9 +37,7 @@ def touch(state: dict[str, torch.Tensor], serial: int) -> None:
 def written(store: Store, generation: int) -> int:
     """Bytes of the keys and values of a generation, and of the two records about all."""
     found = sum(
-        len(key) + len(value)
-        for key, value in store.scan(b"")
-        if b"%016x" % generation in key
+        len(key) + len(value) for key, value in store.scan(b"") if b"%016x" % generation in key
     )
     heads = (b"windeck/HEAD", b"windeck/NEXT")
     return found + sum(len(store.get(key) or b"") + len(key) for key in heads)
