@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "windeck"
 NUMBERED = re.compile(r"^((?:_[A-Z]+)?_?FORMAT|_MAGIC) = (\d+|b?\"[^\"]*\")", re.MULTILINE)
 #: Formats of other software.
-OTHERS = {("io/parquet_pages.py", "_MAGIC"), ("documents/megatron.py", "_MAGIC")}
+OTHERS = {("documents/megatron.py", "_MAGIC")}
 #: Names that a number follows, or is beside.
 OTHERS |= {("checkpoint/format/values.py", "_MAGIC"), ("checkpoint/stores/segments.py", "_MAGIC")}
 

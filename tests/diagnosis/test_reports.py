@@ -50,7 +50,7 @@ def damaged() -> dict[str, Any]:
     """Documents that are not reports, by the words of their errors."""
     good = STARVED.to_document()
     return {
-        "has format None, expected 1": {},
+        "has no format, expected 1": {},
         "has format 2, expected 1: a later windeck wrote it": {**good, "format": 2},
         "KeyError 'machine'": {key: value for key, value in good.items() if key != "machine"},
         "seconds is '1', expected float": {

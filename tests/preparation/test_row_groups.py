@@ -125,3 +125,14 @@ def test_rows_behind_a_block_may_be_too_many_by_themselves(tmp_path: Path) -> No
     parquet.write_table(made_rows(), path, row_group_size=1000)
     with pytest.raises(MemoryError, match=r"memory_budget=, fewer columns or shorter windows$"):
         windows_of(path, 5_000, memory_budget=1 << 16, group_bytes=1)
+
+
+def test_a_large_record_batch_needs_a_smaller_group(tmp_path: Path) -> None:
+    """No part of the file is in one block, since record batches are read in blocks of any size."""
+    table = pa.table({"value": np.arange(100_000.0)})
+    path = tmp_path / "one.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_batch(table.to_batches()[0])
+    read = wd.Table.read(path, in_memory=False, memory_budget=300_000, group_bytes=300_000)
+    with pytest.raises(MemoryError, match="a larger memory_budget= or a smaller group"):
+        wd.Windows(read, context_length=48, prediction_length=24)

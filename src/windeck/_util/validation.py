@@ -115,7 +115,8 @@ def check_format(name: str, found: object, expected: int) -> None:
     if type(found) is not int or found != expected:
         is_later = type(found) is int and found > expected
         cause = ": a later windeck wrote it" if is_later else ""
-        raise ValueError(f"{name} has format {found!r}, expected {expected}{cause}")
+        text = "no format" if found is None else f"format {repr(found)[:40]}"
+        raise ValueError(f"{name} has {text}, expected {expected}{cause}")
 
 
 def check_number(name: str, value: Any) -> float:

@@ -235,7 +235,7 @@ class _Copier:
     def run(self, commits: list[Commit], before: bytes | None) -> CopyResult:
         """Copy to a store whose HEAD is `before`, with no checkpoint in it."""
         self._write_data(commits)
-        if before is None:  # an empty one, see `create_head`
+        if before is None:  # an empty one, see `_create_head` in `write/commits.py`
             order_writes(self._place)
             before = encode_head([])
             if self._place.compare_and_set(keys.head(self._space), None, before):

@@ -291,9 +291,8 @@ class _SamplerLoop:
         if self._sampler is not None:
             return {}
         sharding = self._sharding
-        state = {"start": self._start, "taken": self.taken, "world_size": sharding.world_size}
-        # 1 is left out, for states are older than the option.
-        return state | ({} if sharding.batch_size == 1 else {"batch_size": sharding.batch_size})
+        ranks = {"world_size": sharding.world_size, "batch_size": sharding.batch_size}
+        return {"start": self._start, "taken": self.taken, **ranks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a loop of the sampler, before the first sample.
@@ -306,16 +305,15 @@ class _SamplerLoop:
         sampler = self._sampler
         if not state or sampler is None:
             return
-        check_fields(state, "start", "taken", "world_size")
+        check_fields(state, "start", "taken", "world_size", "batch_size")
         here = {
             "world_size": current_ranks(sampler._ranks)[1],
             "batch_size": sampler.batch_size,
         }
         for name, value in here.items():
-            saved = state.get(name, 1)
-            if saved != value:
+            if state[name] != value:
                 raise ValueError(
-                    f"the StatefulDataLoader was saved with {name} = {saved}, here "
+                    f"the StatefulDataLoader was saved with {name} = {state[name]}, here "
                     f"it is {value}: to change it, save `sampler.state_dict(consumed=...)` "
                     "instead, as in the recipe for torchdata in docs/frameworks.md"
                 )

@@ -149,6 +149,8 @@ class BlockedWindows:
         if most < 1 or not len(self._lows):
             return f"pass {more}, fewer columns or shorter windows"
         row, count = self._largest_part()
+        if not count:  # parts are read in blocks of any size
+            return f"pass {more} or a smaller group_bytes="
         # Of a part that is read beside the groups, as many rows are in memory once more.
         of_groups = 2 * self.lanes * self._row_bits
         most = most * of_groups // (of_groups + 8 * self.reader.largest_read(self.names) // count)

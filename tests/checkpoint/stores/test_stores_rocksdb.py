@@ -556,8 +556,9 @@ def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
         order_writes(store)
 
 
-def test_a_save_syncs_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("elements", "syncs"), [(3, 1), (1 << 20, 2)])
+def test_a_save_syncs_once_and_for_its_bulk_load(tmp_path: Path, elements: int, syncs: int) -> None:
     url = f"rocksdb://{tmp_path}/x"
     for step in range(1, 4):
-        checkpoint.save(url, step=step, model={"w": torch.ones(3)})
-        assert (tmp_path / "x" / "windeck.seal").read_bytes().split()[2] == b"%d" % (2 * step)
+        checkpoint.save(url, step=step, model={"w": torch.ones(elements)})
+        assert (tmp_path / "x" / "windeck.seal").read_bytes().split()[2] == b"%d" % (syncs * step)

@@ -148,11 +148,11 @@ def test_what_a_table_became_after_its_snapshot_is_no_base(memory: Store) -> Non
         checkpoint.load(memory, embeddings={"t": ModelTable(core)})
         tables.use_base(checkpoint.open(memory).save)
         assert list(tables.blocks("windeck", Label(Kind.BLOCK, 9, 9)))
-        assert tables.manifest_entries(0)[0]["shard"]["since"] == -1
+        assert tables.manifest_entries(0)[0]["shards"][0]["since"] == -1
     with TablesWriter({"t": ModelTable(core)}) as tables:  # as it is now, it is equal to that
         tables.use_base(checkpoint.open(memory).save)
         assert list(tables.blocks("windeck", Label(Kind.BLOCK, 9, 9))) == []
-        assert tables.manifest_entries(0)[0]["shard"]["since"] == core.clock
+        assert tables.manifest_entries(0)[0]["shards"][0]["since"] == core.clock
 
 
 def test_a_delta_is_small_and_scattered_rows_are_packed(memory: Store) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from models.table_model import ModelCore, ModelTable, bucket
+from support.stored_keys import data_pairs
 from windeck import checkpoint
 from windeck._core import crc32c
 from windeck.checkpoint.format import keys, manifests, values
@@ -31,7 +32,7 @@ def save(store: Store) -> tuple[ModelCore, dict[bytes, bytes]]:
     core.fill([5], rng)
     core.remove([0])
     checkpoint.save(store, step=2, embeddings={"t": ModelTable(core)}, **options)
-    pairs = [pair for letter in "ei" for pair in store.scan(f"windeck/{letter}/".encode())]
+    pairs = [*data_pairs(store, "e"), *store.scan(b"windeck/i/")]
     assert len(pairs) == 4
     return core, dict(pairs)
 

@@ -208,7 +208,7 @@ def test_a_shard_that_says_it_is_another_writers(memory: Store) -> None:
     key = keys.shard("windeck", plan.generation, 1)
     label = Label(Kind.SHARD, plan.generation, plan.save, part=1)
     said = json.loads(bytes(decode(key, memory.get(key), label)))
-    said["tables"][0]["shard"]["writer"] = 0
+    said["tables"][0]["shards"][0]["writer"] = 0
     tampered(memory, plan, 1, tables=said["tables"])
     words = "the manifest of writer 1 has a shard of writer 0 of the table t, expected its own"
     with pytest.raises(ValueError, match=words):
@@ -259,7 +259,7 @@ def test_what_changed_is_of_a_table_of_that_shape() -> None:
     shard = {"writer": 0, "item": 0, "buckets": [0, 1024], "since": -1, "clock": 3}
     shard |= dict.fromkeys(("blocks", "entries", "rows", "bytes"), 1) | {"dead": 0}
     table = {"name": "t", "dim": 2, "dtype": "float32", "slots": 1, "config": {}, "clock": 3}
-    table |= {"rows": 1, "counted": 0, "shard": shard}
+    table |= {"rows": 1, "counted": 0, "shards": [shard]}
     (base,) = merge_tables([(0, [table])], generation=1, save=11, base={})
     later = {**table, "clock": 5, "shard": {**shard, "since": 3, "clock": 5}}
     (found,) = merge_tables([(0, [later])], generation=2, save=12, base={"t": base})
