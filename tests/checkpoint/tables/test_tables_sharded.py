@@ -261,7 +261,7 @@ def test_what_changed_is_of_a_table_of_that_shape() -> None:
     table = {"name": "t", "dim": 2, "dtype": "float32", "slots": 1, "config": {}, "clock": 3}
     table |= {"rows": 1, "counted": 0, "shards": [shard]}
     (base,) = merge_tables([(0, [table])], generation=1, save=11, base={})
-    later = {**table, "clock": 5, "shard": {**shard, "since": 3, "clock": 5}}
+    later = {**table, "clock": 5, "shards": [{**shard, "since": 3, "clock": 5}]}
     (found,) = merge_tables([(0, [later])], generation=2, save=12, base={"t": base})
     assert [link.generation for link in found.links] == [2, 1]
     words = "the table t is written as a delta, expected a table of .* in force, found "
