@@ -44,6 +44,9 @@ FACTS = Facts(
 #: Bytes of one batch of a bulk load, and of the log that LevelDB moves into a table when it opens.
 BATCH_BYTES = 2 << 20
 LOG_BYTES = 4 << 20
+#: Least and most bytes from the first to the last key of which `delete_many` frees the space at once:
+#: few need not be freed, and many are of other keys between them.
+LARGE_BYTES, FAR_BYTES = 32 << 10, 64 << 20
 #: Keys of one batch of a `delete_range`.
 BATCH_KEYS = 10_000
 
@@ -130,7 +133,14 @@ class LevelDBStore:
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
         embedded.refuse_reserved(gone)
+        if not gone:
+            return
+        first, last = min(gone), max(gone)
+        stored = self._open.approximate_size(first, last + b"\0")
         self._write((), gone)
+        if LARGE_BYTES <= stored <= FAR_BYTES:
+            # Otherwise the values and the note of their removal may stay in tables for ever.
+            self._compact(first, last)
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
