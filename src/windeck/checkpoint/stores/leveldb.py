@@ -44,8 +44,8 @@ FACTS = Facts(
 #: Bytes of one batch of a bulk load, and of the log that LevelDB moves into a table when it opens.
 BATCH_BYTES = 2 << 20
 LOG_BYTES = 4 << 20
-#: Least and most bytes from the first to the last key of which `delete_many` frees the space at once:
-#: few need not be freed, and many are of other keys between them.
+#: Least and most bytes between the first and the last key of which `delete_many` frees the space at
+#: once: few need not be freed, and many are of other keys.
 LARGE_BYTES, FAR_BYTES = 32 << 10, 64 << 20
 #: Keys of one batch of a `delete_range`.
 BATCH_KEYS = 10_000
