@@ -10,6 +10,7 @@ import torch
 
 from support.stored_keys import parsed
 from windeck import checkpoint
+from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 FIRST = {"w": torch.arange(10.0), "b": torch.tensor(7)}
@@ -37,14 +38,13 @@ def two(store: Store) -> dict[bytes, bytes]:
 
 def readers(key: bytes) -> set[int]:
     """The generations that cannot be read without a value. Of w's chunks, 1 and 2 are kept."""
-    name = key.decode().removeprefix("windeck/")
-    if name == "HEAD":
+    if key == b"windeck/HEAD":
         return {1, 2}
-    if name == "NEXT" or name.startswith("d/"):
+    found = keys.parse("windeck", key)
+    if found is None or found[0] == "d":  # NEXT, digests
         return set()
-    letter, number, *place = name.split("/")
-    own = int(number, 16)
-    kept = letter == "t" and own == 1 and [int(n, 16) for n in place] in ([0, 0, 1], [0, 0, 2])
+    letter, (own, *place) = found
+    kept = letter == "t" and own == 1 and place in ([0, 0, 1], [0, 0, 2])
     return {1, 2} if kept else {own}
 
 

@@ -123,7 +123,7 @@ def test_each_key_is_written_once_and_head_last() -> None:
         assert [key.split(b"/")[1] for key in place.written] == [b"NEXT", b"t", b"m", b"HEAD"]
 
 
-@pytest.mark.parametrize(("size", "name"), [(1000, "put_many"), (300_000, "bulk_load")])
+@pytest.mark.parametrize(("size", "name"), [(1000, "put_many"), (5000, "bulk_load")])
 def test_only_large_tensors_are_a_bulk_load(size: int, name: str) -> None:
     calls = list[str]()
 

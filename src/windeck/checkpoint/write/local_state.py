@@ -146,7 +146,7 @@ class _TensorItems(NamedTuple):
 
 #: Tensors of up to this many bytes, with their headers, are written without a bulk load, which
 #: makes a file of its own in some stores.
-_SMALL_BYTES = 1 << 20
+_SMALL_BYTES = 16 << 10
 #: Bytes of a key and a header, about.
 _OVERHEAD = 128
 
