@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,7 +22,12 @@ from support.store_servers import need
 from support.threads import at_once
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, ParallelItems, order_writes
+from windeck.checkpoint.stores.protocol import (
+    MIN_SPLIT_BYTES,
+    ParallelItems,
+    discard_range,
+    order_writes,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -561,3 +567,28 @@ def test_a_save_syncs_twice(tmp_path: Path) -> None:
     for step in range(1, 4):
         checkpoint.save(url, step=step, model={"w": torch.ones(3)})
         assert (tmp_path / "x" / "windeck.seal").read_bytes().split()[2] == b"%d" % (2 * step)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_discarded_ranges(seed: int, tmp_path: Path) -> None:
+    """They are removed like others, from the log, from its tables and from those of bulk loads."""
+    need("rocksdb")
+    random, model = Random(seed), dict[bytes, bytes]()
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for number in range(60):
+            first, stop = sorted(random.sample(range(1000), 2))
+            pairs = {b"%03d" % key: b"%d" % number for key in range(first, stop, 7)}
+            action = random.choice([store.put_many, store.bulk_load, discard_range])
+            if action is discard_range:
+                discard_range(store, b"%03d" % first, b"%03d" % stop)
+                model = {
+                    k: v for k, v in model.items() if not b"%03d" % first <= k < b"%03d" % stop
+                }
+            else:
+                action(pairs.items())
+                model.update(pairs)
+            if random.random() < 0.2:
+                store.sync()
+            assert dict(store.scan()) == model
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        assert dict(store.scan()) == model
