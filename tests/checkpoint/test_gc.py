@@ -469,7 +469,7 @@ def test_manifests_of_removed_generations_are_freed(kind: str, tmp_path: Path) -
 
 
 def table_bytes(folder: Path) -> int:
-    """Return the bytes of the tables of RocksDB, of which a compaction may remove some meanwhile."""
+    """Return the bytes of the tables of RocksDB; a compaction may remove some meanwhile."""
     return sum(file_bytes(str(path)) for path in folder.glob("*.sst"))
 
 
@@ -485,7 +485,7 @@ def test_many_saves_that_keep_three_use_the_space_of_four(count: int, tmp_path: 
             most = max(most, table_bytes(tmp_path / "x"))
         assert most <= 4 * 8 * count + (3 << 20)
         assert checkpoint.gc(store, keep=1) == [98, 99]
-        assert table_bytes(tmp_path / "x") <= 1.2 * 8 * count + (64 << 10)
+        assert table_bytes(tmp_path / "x") <= 1.2 * 8 * count + (512 << 10)
         loaded = {name: torch.zeros(count) for name in state}
         assert checkpoint.load(store, model=loaded).step == 99
         assert all(torch.equal(loaded[name], state[name]) for name in state)

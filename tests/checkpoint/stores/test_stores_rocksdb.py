@@ -562,11 +562,13 @@ def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
         order_writes(store)
 
 
-def test_a_save_syncs_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "syncs"), [(3, 1), (300_000, 2)])
+def test_a_save_syncs_once_and_after_a_bulk_load(count: int, syncs: int, tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     for step in range(1, 4):
-        checkpoint.save(url, step=step, model={"w": torch.ones(3)})
-        assert (tmp_path / "x" / "windeck.seal").read_bytes().split()[2] == b"%d" % (2 * step)
+        checkpoint.save(url, step=step, model={"w": torch.ones(count)})
+        seal = (tmp_path / "x" / "windeck.seal").read_bytes()
+        assert seal.split()[2] == b"%d" % (syncs * step)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -580,10 +582,9 @@ def test_discarded_ranges(seed: int, tmp_path: Path) -> None:
             pairs = {b"%03d" % key: b"%d" % number for key in range(first, stop, 7)}
             action = random.choice([store.put_many, store.bulk_load, discard_range])
             if action is discard_range:
-                discard_range(store, b"%03d" % first, b"%03d" % stop)
-                model = {
-                    k: v for k, v in model.items() if not b"%03d" % first <= k < b"%03d" % stop
-                }
+                low, high = b"%03d" % first, b"%03d" % stop
+                discard_range(store, low, high)
+                model = {key: value for key, value in model.items() if not low <= key < high}
             else:
                 action(pairs.items())
                 model.update(pairs)
