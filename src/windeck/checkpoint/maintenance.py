@@ -304,7 +304,10 @@ def _numbers(
     for number in [*sorted(besides), _ALL if last is None else last + 1]:
         start, stop = prefix + b"%016x" % first, prefix + b"%016x" % number
         # No key lies between the keys of two consecutive numbers.
-        while first < number and (key := next(iter(store.keys(prefix, start=start, stop=stop)), 0)):
+        while first < number:
+            key = next(iter(store.keys(prefix, start=start, stop=stop)), None)
+            if key is None:
+                break
             found = keys.parse(namespace, key)
             start = key + b"\0"  # of another namespace, whose name begins like our keys
             if found is not None:
