@@ -21,6 +21,7 @@ from support.store_servers import EMBEDDED, KINDS, need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
+from windeck.checkpoint.stores.embedded import file_bytes
 
 Fresh = Callable[[str], str]
 
@@ -179,7 +180,7 @@ def test_gc_of_a_backlog_is_one_removal(kind: str, fresh: Fresh) -> None:
     for count in (6, 60):
         with open_store(fresh(kind)) as store:
             for step in range(count):
-                checkpoint.save(store, step=step, model={"w": torch.ones(20_000)})
+                checkpoint.save(store, step=step, model={"w": torch.ones(300_000)})
             watched: Any = Removals(store)
             assert len(checkpoint.gc(watched, keep=1)) == count - 1
             counts.append(len(watched.removed))
@@ -199,7 +200,7 @@ def test_gc_of_a_backlog_is_one_compaction(tmp_path: Path) -> None:
     need("rocksdb")
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for step in range(60):
-            checkpoint.save(store, step=step, model={"w": torch.ones(20_000)})
+            checkpoint.save(store, step=step, model={"w": torch.ones(300_000)})
         assert len(checkpoint.gc(store, keep=1)) == 59
     found = [one for one in compactions(tmp_path / "x") if one[0] > 100_000]
     assert len(found) == 1
@@ -464,7 +465,31 @@ def test_manifests_of_removed_generations_are_freed(kind: str, tmp_path: Path) -
         kept = sum(len(value) for _, value in store.scan())
     names = [path for path in (tmp_path / "x").iterdir() if path.suffix in (".sst", ".ldb")]
     assert len(names) < 60
-    assert sum(path.stat().st_size for path in names) <= 1.2 * kept + (100 << 10)
+    assert sum(path.stat().st_size for path in names) <= 1.2 * kept + (512 << 10)
+
+
+def table_bytes(folder: Path) -> int:
+    """Return the bytes of the tables of RocksDB; a compaction may remove some meanwhile."""
+    return sum(file_bytes(str(path)) for path in folder.glob("*.sst"))
+
+
+@pytest.mark.parametrize("count", [12, 20_000, 300_000])
+def test_many_saves_that_keep_three_use_the_space_of_four(count: int, tmp_path: Path) -> None:
+    """And of a constant, where they are so small that they pass through the log."""
+    need("rocksdb")
+    state, most = {"w": torch.randn(count), "v": torch.randn(count)}, 0
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for step in range(100):
+            state["w"] += 1
+            checkpoint.save(store, step=step, model=state, keep=3)
+            most = max(most, table_bytes(tmp_path / "x"))
+        assert most <= 4 * 8 * count + (3 << 20)
+        assert checkpoint.gc(store, keep=1) == [98, 99]
+        assert table_bytes(tmp_path / "x") <= 1.2 * 8 * count + (512 << 10)
+        loaded = {name: torch.zeros(count) for name in state}
+        assert checkpoint.load(store, model=loaded).step == 99
+        assert all(torch.equal(loaded[name], state[name]) for name in state)
+        assert checkpoint.verify(store, deep=True).ok
 
 
 def rewritten_bytes(folder: Path) -> int:

@@ -114,7 +114,7 @@ def test_each_key_is_written_once_and_head_last() -> None:
         assert place.written == [
             b"windeck/HEAD",  # empty
             b"windeck/NEXT",
-            b"windeck/t/%s/00000000/00000000/00000000" % number,
+            b"~windeck~%s/t/00000000/00000000/00000000" % number,
             b"windeck/m/%s" % number,
             b"windeck/HEAD",
         ]

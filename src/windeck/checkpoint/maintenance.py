@@ -22,7 +22,7 @@ from windeck.checkpoint.format.manifests import (
 )
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.protocol import order_writes
+from windeck.checkpoint.stores.protocol import discard_range, order_writes
 from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def remove_generations(
     needed: set[NeededValues],
     *,
     kept: Collection[int] = (),
+    last: int | None = None,
+    durable: bool = True,
     dry_run: bool = False,
 ) -> list[int]:
     """Remove the values of old generations that are not needed, all their manifests first.
@@ -104,6 +106,10 @@ def remove_generations(
         Values that the generations in HEAD refer to.
     kept
         Generations that are not old. In an ordered store, their data are not looked at.
+    last
+        A generation after which none is old; None if there is none such.
+    durable
+        If False, a store may free the space of a few small values later.
     dry_run
         Remove nothing.
 
@@ -119,10 +125,12 @@ def remove_generations(
     """
     if not store.facts.ordered:
         return _remove_by_scan(store, namespace, is_old, needed, dry_run)
-    held = {letter: [*_numbers(store, namespace, letter, kept)] for letter in keys.SMALL_LETTERS}
+    held = {
+        letter: [*_numbers(store, namespace, letter, kept, last)] for letter in keys.SMALL_LETTERS
+    }
     old = set(filter(is_old, {number for numbers in held.values() for number in numbers}))
     # Data are looked for besides these: to find a key of data, an engine reads a whole value.
-    others = _numbers(store, namespace, "t", {*kept, *old})
+    others = _numbers(store, namespace, "t", {*kept, *old}, last)
     data = sorted({*old, *filter(is_old, others)})
     small = [keys.manifest(namespace, number) for number in held["m"] if number in old]
     found, index = {*held["m"]} & old, _NeededIndex(needed)
@@ -140,7 +148,10 @@ def remove_generations(
         # Last those next to needed values: tables with these are rewritten, for which the others
         # make space on a full disk.
         for one in sorted(_joined(store, namespace, ranges), key=attrgetter("next_to_needed")):
-            store.delete_range(b"", start=one.first, stop=one.stop)
+            if durable:
+                store.delete_range(b"", start=one.first, stop=one.stop)
+            else:
+                discard_range(store, one.first, one.stop)
     return sorted(found)
 
 
@@ -276,21 +287,34 @@ def list_generations(store: Store, namespace: str) -> set[int]:
 
 
 def _numbers(
-    store: Store, namespace: str, letter: str, besides: Iterable[int] = ()
+    store: Store,
+    namespace: str,
+    letter: str,
+    besides: Iterable[int] = (),
+    last: int | None = None,
 ) -> Iterator[int]:
-    """Iterate over the generations, besides some, that have keys of a letter; of data, of any."""
-    prefix = keys.kind_prefix(namespace, letter)
-    before = b""
-    for stop in [*(prefix + b"%016x" % number for number in sorted(besides)), None]:
-        key = next(iter(store.keys(prefix, start=before, stop=stop)), None)
-        while key is not None:  # from the first key of one to the first of the next
+    """Iterate over the generations, besides some, that have keys of a letter; of data, of any.
+
+    Parameters
+    ----------
+    last
+        Do not look for later generations.
+    """
+    prefix, first = keys.kind_prefix(namespace, letter), 0
+    for number in [*sorted(besides), _ALL if last is None else last + 1]:
+        start, stop = prefix + b"%016x" % first, prefix + b"%016x" % number
+        # No key lies between the keys of two consecutive numbers.
+        while first < number:
+            key = next(iter(store.keys(prefix, start=start, stop=stop)), None)
+            if key is None:
+                break
             found = keys.parse(namespace, key)
             start = key + b"\0"  # of another namespace, whose name begins like our keys
             if found is not None:
                 yield found[1][0]
-                start = prefix + b"%016x" % (found[1][0] + 1)
-            key = next(iter(store.keys(prefix, start=start, stop=stop)), None)
-        before = b"" if stop is None else stop + b"0"  # 0 follows /
+                first = found[1][0] + 1  # from the first key of one to the first of the next
+                start = prefix + b"%016x" % first
+        first = max(first, number + 1)
 
 
 def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
@@ -402,6 +426,7 @@ def gc_open_store(
     dry_run: bool = False,
     alone: bool = False,
     durable: bool = True,
+    head: Head | None = None,
 ) -> list[int]:
     """Do as `gc`, in a store that is open.
 
@@ -412,9 +437,12 @@ def gc_open_store(
     alone
         No other process or thread can save to it, so later generations are of killed saves.
     durable
-        If False, what was removed may be there again, whole, after a crash.
+        If False, what was removed may be there again, whole, after a crash, and a store may free
+        the space of a few small values later.
+    head
+        HEAD as the caller has just written it.
     """
-    head = read_head(place, namespace)
+    head = head or read_head(place, namespace)
     if keys.has_segments(place):
         kept = retain(head.commits)
         return _remove_segments(place, namespace, kept, head, dry_run=dry_run)
@@ -442,7 +470,10 @@ def gc_open_store(
         shards = keys.prefix(namespace, "s", number)  # of writers, which may be merged later
         return alone and next(iter(place.keys(shards)), None) is None
 
-    gone = remove_generations(place, namespace, is_old, needed, kept=own, dry_run=dry_run)
+    gone = remove_generations(
+        place, namespace, is_old, needed,
+        kept=own, last=None if alone else newest, durable=durable, dry_run=dry_run,
+    )  # fmt: skip
     if not dry_run:
         left = list_parts(place, namespace, unfinished=True)
         drop_parts(place, [part for part in left if part.generation <= newest])
@@ -490,10 +521,13 @@ def _untagged(commits: list[Commit]) -> list[Commit]:
     return [commit._replace(tags=()) for commit in commits]
 
 
-def remove_old(place: Store, retain: Retain, namespace: str) -> None:
-    """Do as `gc` after a save; errors become warnings, since the save is committed."""
+def remove_old(place: Store, retain: Retain, namespace: str, *, head: Head | None = None) -> None:
+    """Do as `gc` after a save, which may have written `head`.
+
+    Errors become warnings, since the save is committed.
+    """
     try:
-        gc_open_store(place, retain, namespace, durable=False)
+        gc_open_store(place, retain, namespace, durable=False, head=head)
     except (OSError, RuntimeError, ValueError) as error:
         text = getattr(error, "strerror", None) or error
         warnings.warn(

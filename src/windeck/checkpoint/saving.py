@@ -271,7 +271,7 @@ def _write_and_commit(
                 base=base.tables if base else {},
             )  # fmt: skip
             manifest["tables"] = [table.as_json() for table in merged]
-        commit_manifest(place, begun, manifest, tag=tag, retain=retain)
+        head = commit_manifest(place, begun, manifest, tag=tag, retain=retain)
         if retain is not None:
-            remove_old(place, retain, namespace)
+            remove_old(place, retain, namespace, head=head)
         return begun.generation, begun.save

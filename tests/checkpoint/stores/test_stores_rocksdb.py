@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,7 +22,12 @@ from support.store_servers import need
 from support.threads import at_once
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES, ParallelItems, order_writes
+from windeck.checkpoint.stores.protocol import (
+    MIN_SPLIT_BYTES,
+    ParallelItems,
+    discard_range,
+    order_writes,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -556,9 +562,34 @@ def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
         order_writes(store)
 
 
-@pytest.mark.parametrize(("elements", "syncs"), [(3, 1), (1 << 20, 2)])
-def test_a_save_syncs_once_and_for_its_bulk_load(tmp_path: Path, elements: int, syncs: int) -> None:
+@pytest.mark.parametrize(("count", "syncs"), [(3, 1), (300_000, 2)])
+def test_a_save_syncs_once_and_after_a_bulk_load(count: int, syncs: int, tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     for step in range(1, 4):
-        checkpoint.save(url, step=step, model={"w": torch.ones(elements)})
-        assert (tmp_path / "x" / "windeck.seal").read_bytes().split()[2] == b"%d" % (syncs * step)
+        checkpoint.save(url, step=step, model={"w": torch.ones(count)})
+        seal = (tmp_path / "x" / "windeck.seal").read_bytes()
+        assert seal.split()[2] == b"%d" % (syncs * step)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_discarded_ranges(seed: int, tmp_path: Path) -> None:
+    """They are removed like others, from the log, from its tables and from those of bulk loads."""
+    need("rocksdb")
+    random, model = Random(seed), dict[bytes, bytes]()
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for number in range(60):
+            first, stop = sorted(random.sample(range(1000), 2))
+            pairs = {b"%03d" % key: b"%d" % number for key in range(first, stop, 7)}
+            action = random.choice(["put_many", "bulk_load", "discard_range"])
+            if action == "discard_range":
+                low, high = b"%03d" % first, b"%03d" % stop
+                discard_range(store, low, high)
+                model = {key: value for key, value in model.items() if not low <= key < high}
+            else:
+                getattr(store, action)(pairs.items())
+                model.update(pairs)
+            if random.random() < 0.2:
+                store.sync()
+            assert dict(store.scan()) == model
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        assert dict(store.scan()) == model

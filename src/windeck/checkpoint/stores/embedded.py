@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from windeck._util.validation import check_format
 from windeck.checkpoint.stores.protocol import CorruptStoreError
@@ -173,7 +173,7 @@ def refuse_links(folder: str | Path) -> None:
 def remove_left_over(path: str) -> None:
     """Remove temporary files of killed processes from a database that is open for writing."""
     for name in os.listdir(path):
-        if temporary_target(name) in (SEAL, RESERVE):
+        if name[0] == "." and temporary_target(name) in (SEAL, RESERVE):
             remove(os.path.join(path, name))
 
 
@@ -364,36 +364,63 @@ def compaction_error(where: str, path: str) -> OSError:
 
 #: The process that first opened a database of an engine, by engine.
 _started: dict[str, int] = {}
-#: Objects that hold a handle of an engine, and the attribute that it is.
-_holders: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+#: Objects that hold handles and locks of an engine: its name, their URL, and the attributes.
+_holders: weakref.WeakKeyDictionary[Any, tuple[str, str, tuple[str, ...]]]
+_holders = weakref.WeakKeyDictionary()
 
 
 def check_process(engine: str, where: object) -> None:
     """Raise RuntimeError in a process forked from one that used the engine.
 
     An engine starts its threads once for a process. They do not exist in a fork, so the engine
-    would wait for them without end.
+    would wait for them without end. Call this before a database is opened.
     """
     own = os.getpid()
-    started = _started.setdefault(engine, own)
-    if started != own:
-        name = _NAMES[engine]
-        raise RuntimeError(
-            f"{where} cannot be used here: this process was forked from process {started} "
-            f"after that had opened a {name}, whose threads do not exist in a fork; start the "
-            "process by multiprocessing's 'spawn' or 'forkserver', or open no "
-            f"{name} before the fork"
-        )
+    if _started.setdefault(engine, own) != own:
+        raise RuntimeError(_fork_message(engine, where))
 
 
-def keep_in_fork(holder: Any, attribute: str) -> None:
-    """Let forked processes never destroy a handle of an engine, which would need its threads."""
-    _holders[holder] = attribute
+def _fork_message(engine: str, where: object) -> str:
+    name = _NAMES[engine]
+    return (
+        f"{where} cannot be used here: this process was forked from process {_started[engine]} "
+        f"after that had opened a {name}, whose threads do not exist in a fork; start the "
+        "process by multiprocessing's 'spawn' or 'forkserver', or open no "
+        f"{name} before the fork"
+    )
+
+
+class _Unusable:
+    """Substitute for a handle or a lock in a forked process: every use raises RuntimeError."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(self._message)
+
+    def __enter__(self) -> NoReturn:
+        raise RuntimeError(self._message)
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def keep_in_fork(holder: Any, engine: str, where: str, *attributes: str) -> None:
+    """Let forked processes neither use nor destroy handles of an engine, which needs its threads.
+
+    Locks are among the `attributes` too, since no thread may be left in a fork to release them.
+    """
+    _holders[holder] = engine, where, attributes
 
 
 def _after_fork() -> None:
-    for holder, attribute in _holders.items():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(getattr(holder, attribute)))
+    for holder, (engine, where, attributes) in _holders.items():
+        for attribute in attributes:
+            value = getattr(holder, attribute)
+            if value is None or getattr(value, "closed", False):
+                continue
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+            setattr(holder, attribute, _Unusable(_fork_message(engine, where)))
     libc = ctypes.CDLL(None)
     if "rocksdb" in _started and hasattr(libc, "on_exit"):  # of Linux
         # At the exit of the child RocksDB would join its threads, which crashes. The functions

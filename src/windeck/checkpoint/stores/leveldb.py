@@ -67,7 +67,7 @@ class LevelDBStore:
         self._db: Any = None
         embedded.check_process("leveldb", self.url)
         self._place = self._claim()
-        embedded.keep_in_fork(self, "_db")
+        embedded.keep_in_fork(self, "leveldb", self.url, "_db", "_lock")
         try:
             self._db = _open_database(self._path, url)
             self._reader = LevelDBReader(self._db, self.url)
@@ -94,14 +94,7 @@ class LevelDBStore:
         return place
 
     @property
-    def _alone(self) -> threading.RLock:
-        """The lock. In a fork, where no thread may be left to release it, an error is raised."""
-        embedded.check_process("leveldb", self.url)
-        return self._lock
-
-    @property
     def _open(self) -> Any:
-        embedded.check_process("leveldb", self.url)
         if self._db.closed:
             raise ValueError(f"the store {self.url} is closed")
         return self._db
@@ -164,14 +157,14 @@ class LevelDBStore:
         """Free the space of removed keys."""
         with suppress(plyvel.Error, RuntimeError):  # raised by the next write, too
             self._open.compact_range(start=first, stop=last)
-        with self._alone:  # shows an error of the compaction
+        with self._lock:  # shows an error of the compaction
             self._write([(SEAL_KEY, self._seal.value(self._seal.number))])
         embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
         # No other process has the database open.
-        with self._alone, unheld(self._commits, f"a commit to {self.url}"):
+        with self._lock, unheld(self._commits, f"a commit to {self.url}"):
             if self.get(key) != expected:
                 return False
             self.put_many([(key, value)])
@@ -200,7 +193,7 @@ class LevelDBStore:
 
     def _flush(self) -> None:
         """Write the content of the log into a table; the next write raises an error of that."""
-        with self._alone, suppress(plyvel.Error, RuntimeError):
+        with self._lock, suppress(plyvel.Error, RuntimeError):
             self._open.compact_range(start=b"\0", stop=b"\0")
 
     def _check_space(self, size: int) -> None:
@@ -234,7 +227,7 @@ class LevelDBStore:
             embedded.drop_part(self._where, name)
 
     def sync(self) -> None:
-        with self._alone:
+        with self._lock:
             number = self._seal.number + 1  # in a signal handler the same one, in both places
             self._write([(SEAL_KEY, self._seal.value(number))])
             self._seal.write(number)
@@ -242,7 +235,7 @@ class LevelDBStore:
     def close(self) -> None:
         try:
             if self._db is not None and not self._db.closed:
-                with self._alone:
+                with self._lock:
                     self._db.close()  # and its iterators and snapshots
         finally:  # also if an interrupt is raised when it is closed
             if self._db is None or self._db.closed:
@@ -255,7 +248,7 @@ class LevelDBStore:
         self.close()
 
     def _write(self, items: Collection[tuple[bytes, bytes]], gone: Sequence[bytes] = ()) -> None:
-        with self._alone:
+        with self._lock:
             _write(self._open, items, gone, self.url)
 
 
@@ -332,9 +325,9 @@ class LevelDBReader:
 
     def __init__(self, handle: Any, where: str) -> None:
         self._handle, self._where = handle, where
+        embedded.keep_in_fork(self, "leveldb", where, "_handle")
 
     def get(self, key: bytes) -> bytes | None:
-        embedded.check_process("leveldb", self._where)
         try:
             # Without verification, a flipped byte gives a wrong value.
             found: bytes | None = self._handle.get(key, verify_checksums=True)
@@ -358,7 +351,6 @@ class LevelDBReader:
     def _walk(
         self, prefix: bytes, start: bytes | None, stop: bytes | None, values: bool
     ) -> Iterator[Any]:
-        embedded.check_process("leveldb", self._where)
         first, end = key_range(prefix, start, stop)
         if is_empty_range((first, end)):
             return
@@ -372,10 +364,6 @@ class LevelDBReader:
 
 class LevelDBSnapshot(LevelDBReader):
     """A snapshot of a database."""
-
-    def __init__(self, handle: Any, where: str) -> None:
-        super().__init__(handle, where)
-        embedded.keep_in_fork(self, "_handle")
 
     def get(self, key: bytes) -> bytes | None:
         return super().get(check_key(key))

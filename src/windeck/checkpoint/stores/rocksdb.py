@@ -48,6 +48,8 @@ FACTS = Facts(
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
+#: Bytes of the log in memory, which the engine then writes to a table.
+WRITE_BUFFER_BYTES = 16 << 20
 #: Seconds without a compaction after which keys were removed as far as possible.
 IDLE_SECONDS = 2.0
 #: A folder in memory on Linux, in which small files take less time.
@@ -75,7 +77,7 @@ class RocksDBStore:
         self._snapshots_lock = reentrant_lock()  # signal handlers may scan, too
         self._db: rocksdict.Rdict | None = None
         embedded.check_process("rocksdb", self.url)
-        embedded.keep_in_fork(self, "_db")
+        embedded.keep_in_fork(self, "rocksdb", self.url, "_db", "_lock", "_snapshots_lock")
         until = time.monotonic() + SETTLING_SECONDS
         while True:
             tables = self._list_of_tables()
@@ -105,7 +107,7 @@ class RocksDBStore:
         self._seal = embedded.Seal(self._path, self.url)
         self._db = self._open_engine()
         try:
-            self._seal.check(self.get(SEAL_KEY))
+            self._seal.check(self._read(SEAL_KEY))
             if not self._readonly:
                 self._drop_tables("bulk-")  # of a killed process
                 embedded.remove_left_over(self._path)
@@ -138,16 +140,9 @@ class RocksDBStore:
 
     @property
     def _open(self) -> rocksdict.Rdict:
-        embedded.check_process("rocksdb", self.url)
         if self._db is None:
             raise ValueError(f"the store {self.url} is closed")
         return self._db
-
-    @property
-    def _alone(self) -> threading.RLock:
-        """The lock. In a fork, where no thread may be left to release it, an error is raised."""
-        embedded.check_process("rocksdb", self.url)
-        return self._lock
 
     @property
     def _writable(self) -> rocksdict.Rdict:
@@ -156,7 +151,9 @@ class RocksDBStore:
         return self._open
 
     def get(self, key: bytes) -> bytes | None:
-        check_key(key)
+        return self._read(check_key(key))
+
+    def _read(self, key: bytes) -> bytes | None:
         db = self._open
         try:
             found: bytes | None = db.get(key)
@@ -192,14 +189,14 @@ class RocksDBStore:
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        view = self._snapshot_until(key_range(prefix, start, stop)[1])
-        return view.scan(prefix, start=start, stop=stop)
+        first, end = key_range(prefix, start, stop)
+        return self._snapshot_until(end).walk(first, end, True)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        view = self._snapshot_until(key_range(prefix, start, stop)[1])
-        return view.keys(prefix, start=start, stop=stop)
+        first, end = key_range(prefix, start, stop)
+        return self._snapshot_until(end).walk(first, end, False)
 
     def snapshot(self) -> RocksDBSnapshot:
         return self._snapshot_until(None)
@@ -210,7 +207,6 @@ class RocksDBStore:
         options.set_verify_checksums(True)
         if end is not None:
             options.set_iterate_upper_bound(end)
-        self._open  # noqa: B018 - a fork may not wait for the lock
         with self._snapshots_lock:
             snapshot = RocksDBSnapshot(self._open.iter(options), self.url, options)
             self._snapshots.add(snapshot)
@@ -238,7 +234,7 @@ class RocksDBStore:
         first, end = key_range(prefix, start, stop)
         if is_empty_range((first, end)):
             return
-        with self._alone:
+        with self._lock:
             self._writable  # noqa: B018
             if end is None:
                 with self.snapshot() as view:
@@ -252,6 +248,27 @@ class RocksDBStore:
             self._remove(ranges)
             self._wait_for_compaction(ranges)
             embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
+
+    def discard_range(self, first: bytes, stop: bytes) -> None:
+        """Remove a range; see `windeck.checkpoint.stores.protocol.discard_range`.
+
+        Keys that all came through the log are deleted one by one, in one batch, if their tables are
+        small. The engine merges these tables, which begin with the seal, as more of them come. It
+        does not merge tables of bulk loads, so a range with any is removed by a table file.
+        """
+        with self._lock:
+            tables = [
+                table
+                for table in self._writable.live_files()
+                if table["start_key"] < stop and table["end_key"] >= first
+            ]
+            if (
+                any(table["start_key"] != SEAL_KEY for table in tables)
+                or sum(table["size"] for table in tables) > WRITE_BUFFER_BYTES
+            ):
+                self.delete_range(b"", start=first, stop=stop)
+            else:
+                self.delete_many(self.keys(start=first, stop=stop))
 
     def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         from windeck.checkpoint.stores.rocksdb_bulk import write_removals
@@ -296,12 +313,15 @@ class RocksDBStore:
 
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         check_compare_and_set(key, expected, value)
+        embedded.refuse_reserved([key])
         # No other process has the database open.
-        with self._alone, unheld(self._commits, f"a commit to {self.url}"):
+        with self._lock, unheld(self._commits, f"a commit to {self.url}"):
             self._writable  # noqa: B018
-            if self.get(key) != expected:
+            if self._read(key) != expected:
                 return False
-            self.put_many([(key, value)])
+            changes = rocksdict.WriteBatch(raw_mode=True)
+            changes.put(key, bytes(value))
+            self._write(changes)
             return True
 
     def bulk_load(self, items: Items) -> int:
@@ -343,7 +363,7 @@ class RocksDBStore:
         Tables that are ingested later are durable at once, and a log that follows this one may be
         longer on the disk, so this one is synced.
         """
-        with self._alone:
+        with self._lock:
             db = self._writable
             try:
                 db.flush_wal(True)
@@ -351,7 +371,7 @@ class RocksDBStore:
                 fail(error, "making it durable", self.url)
 
     def sync(self) -> None:
-        with self._alone:
+        with self._lock:
             changes = rocksdict.WriteBatch(raw_mode=True)
             number = self._seal.number + 1  # in a signal handler the same one, in both places
             changes.put(SEAL_KEY, self._seal.value(number))
@@ -367,7 +387,7 @@ class RocksDBStore:
     def close(self) -> None:
         if self._db is not None:
             # In a fork the engine would wait for its threads; close the store where it was opened.
-            with self._alone:
+            with self._lock:
                 self._close()
 
     def _close(self) -> None:
@@ -396,7 +416,7 @@ class RocksDBStore:
         self.close()
 
     def _write(self, changes: rocksdict.WriteBatch, doing: str = "writing") -> None:
-        with self._alone:
+        with self._lock:
             db = self._writable
             try:
                 db.write(changes)
@@ -404,7 +424,7 @@ class RocksDBStore:
                 fail(error, doing, self.url)
 
     def _ingest(self, paths: Sequence[Path]) -> None:
-        with self._alone:
+        with self._lock:
             try:
                 self._ingest_tables(paths)
             except Exception as error:
@@ -453,7 +473,7 @@ class RocksDBSnapshot:
         self._where = where
         self._lock = threading.RLock()
         self._moved_by: object = None  # the last scan that moved the iterator
-        embedded.keep_in_fork(self, "_shared")
+        embedded.keep_in_fork(self, "rocksdb", where, "_shared", "_lock")
 
     def get(self, key: bytes) -> bytes | None:
         check_key(key)
@@ -469,12 +489,12 @@ class RocksDBSnapshot:
     def scan(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        return self._walk(*key_range(prefix, start, stop), True)
+        return self.walk(*key_range(prefix, start, stop), True)
 
     def keys(
         self, prefix: bytes = b"", *, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[bytes]:
-        return self._walk(*key_range(prefix, start, stop), False)
+        return self.walk(*key_range(prefix, start, stop), False)
 
     def last(self) -> bytes | None:
         """Return the greatest key."""
@@ -495,11 +515,9 @@ class RocksDBSnapshot:
 
     @property
     def _alone(self) -> threading.RLock:
-        """The lock. In a fork, where no thread may be left to release it, an error is raised."""
-        embedded.check_process("rocksdb", self._where)
         return unheld(self._lock, f"a read from a snapshot of {self._where}")
 
-    def _walk(self, first: bytes, end: bytes | None, values: bool) -> Iterator[Any]:
+    def walk(self, first: bytes, end: bytes | None, values: bool) -> Iterator[Any]:
         # No reference to the iterator while the caller has a pair, so that close() can drop it.
         scan, at = object(), first
         while (found := self._step(scan, at, end, values)) is not None:
@@ -530,7 +548,6 @@ class RocksDBSnapshot:
 
     @property
     def _iterator(self) -> rocksdict.RdictIter:
-        embedded.check_process("rocksdb", self._where)
         if self._shared is None:
             raise ValueError(f"the store {self._where} or its snapshot is closed")
         return self._shared
@@ -559,7 +576,7 @@ def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
     options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
     compression = url.choice("compression", COMPRESSIONS, "none")
     options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
-    options.set_write_buffer_size(16 << 20)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     # Small tables are merged in the background. Of the styles, only this one deletes tables without
     # reading them, if all their keys were removed. It does not merge them with the largest tables
     # below, which hold the data, to save space: these have no values that were replaced.

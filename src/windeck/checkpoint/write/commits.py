@@ -196,7 +196,7 @@ def commit_manifest(
     *,
     tag: str | None = None,
     retain: Callable[[list[Commit]], list[Commit]] | None = None,
-) -> None:
+) -> Head:
     """Write the manifest of data that are written already, then set HEAD to it, durably.
 
     Parameters
@@ -205,6 +205,11 @@ def commit_manifest(
         A tag to move to this generation in the same write of HEAD.
     retain
         Returns of all generations those that HEAD keeps, in the same write; None: all of them.
+
+    Returns
+    -------
+    Head
+        As it was written.
 
     Raises
     ------
@@ -230,7 +235,8 @@ def commit_manifest(
             commits = move_tag(commits, tag, generation)
         if retain is not None:
             commits = retain(commits)
-        if store.compare_and_set(key, head.value, encode_head(commits)):
+        content = encode_head(commits)
+        if store.compare_and_set(key, head.value, content):
             break
         # A HEAD of which only old generations or tags were changed is no conflict.
         former, head = head, read_head(store, namespace)
@@ -239,6 +245,7 @@ def commit_manifest(
             remove_generation(store, namespace, generation)
             raise RuntimeError(conflict_message(namespace, step, head.commits))
     store.sync()
+    return Head(content, commits)
 
 
 def _in_force(head: Head) -> tuple[int, int] | None:
