@@ -515,8 +515,9 @@ def test_data_are_not_rewritten(small_first: bool, namespaces: str, tmp_path: Pa
             for _ in range(12):
                 step += 1
                 train()
-                options: dict[str, Any] = {"incremental": True, "namespace": name}
-                checkpoint.save(store, step=step, embeddings={"t": table}, keep=3, **options)
+                options: dict[str, Any] = {"incremental": True, "namespace": name, "keep": 3}
+                options["model"] = {"w": torch.ones(3)}  # goes through the log
+                checkpoint.save(store, step=step, embeddings={"t": table}, **options)
                 written += 8_700_000
         assert checkpoint.verify(url, namespace=name).ok
         assert used_bytes(tmp_path) < 9_000_000 * (3 * len({*namespaces}) + 1)

@@ -14,7 +14,6 @@ from models.table_model import ModelCore, ModelTable
 from windeck import checkpoint
 from windeck.checkpoint.format.values import HEADER_BYTES
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.stores.protocol import ParallelItems
 
 
 def state(step: int) -> dict[str, Any]:
@@ -98,6 +97,11 @@ class Refused:
         self.written += [key for key, _ in pairs]
         self.store.put_many(pairs)
 
+    def bulk_load(self, items: Any) -> int:
+        pairs = list(items)
+        self.written += [key for key, _ in pairs]
+        return self.store.bulk_load(pairs)
+
     def compare_and_set(self, key: bytes, expected: bytes | None, value: bytes) -> bool:
         self.written.append(key)
         return self.store.compare_and_set(key, expected, value)
@@ -121,30 +125,6 @@ def test_each_key_is_written_once_and_head_last() -> None:
         place.written.clear()
         checkpoint.save(place, step=2, model={"w": torch.zeros(12)})
         assert [key.split(b"/")[1] for key in place.written] == [b"NEXT", b"t", b"m", b"HEAD"]
-
-
-@pytest.mark.parametrize(("size", "name"), [(1000, "put_many"), (5000, "bulk_load")])
-def test_only_large_tensors_are_a_bulk_load(size: int, name: str) -> None:
-    calls = list[str]()
-
-    class Noted:
-        def __getattr__(self, name: str) -> Any:
-            method = getattr(store, name)
-
-            def call(*given: Any, **options: Any) -> Any:
-                if given and isinstance(given[0], ParallelItems):
-                    calls.append(name)
-                return method(*given, **options)
-
-            return call if name in ("put_many", "bulk_load") else method
-
-    with open_store("memory://") as store:
-        place: Any = Noted()
-        checkpoint.save(place, step=1, model={"w": torch.arange(float(size))})
-        target = {"w": torch.zeros(size)}
-        checkpoint.load(store, model=target)
-    assert calls == [name]
-    assert torch.equal(target["w"], torch.arange(float(size)))
 
 
 def test_a_number_that_python_does_not_print_is_refused_before_anything_is_written() -> None:

@@ -22,7 +22,7 @@ from windeck.checkpoint.format.manifests import (
 )
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.stores import Store, View
-from windeck.checkpoint.stores.protocol import discard_range, order_writes
+from windeck.checkpoint.stores.protocol import order_writes
 from windeck.checkpoint.stores.urls import make_room, opened, takes_parts
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ def remove_generations(
     *,
     kept: Collection[int] = (),
     last: int | None = None,
-    durable: bool = True,
     dry_run: bool = False,
 ) -> list[int]:
     """Remove the values of old generations that are not needed, all their manifests first.
@@ -108,8 +107,6 @@ def remove_generations(
         Generations that are not old. In an ordered store, their data are not looked at.
     last
         A generation after which none is old; None if there is none such.
-    durable
-        If False, a store may free the space of a few small values later.
     dry_run
         Remove nothing.
 
@@ -148,10 +145,7 @@ def remove_generations(
         # Last those next to needed values: tables with these are rewritten, for which the others
         # make space on a full disk.
         for one in sorted(_joined(store, namespace, ranges), key=attrgetter("next_to_needed")):
-            if durable:
-                store.delete_range(b"", start=one.first, stop=one.stop)
-            else:
-                discard_range(store, one.first, one.stop)
+            store.delete_range(b"", start=one.first, stop=one.stop)
     return sorted(found)
 
 
@@ -437,8 +431,7 @@ def gc_open_store(
     alone
         No other process or thread can save to it, so later generations are of killed saves.
     durable
-        If False, what was removed may be there again, whole, after a crash, and a store may free
-        the space of a few small values later.
+        If False, what was removed may be there again, whole, after a crash.
     head
         HEAD as the caller has just written it.
     """
@@ -472,7 +465,7 @@ def gc_open_store(
 
     gone = remove_generations(
         place, namespace, is_old, needed,
-        kept=own, last=None if alone else newest, durable=durable, dry_run=dry_run,
+        kept=own, last=None if alone else newest, dry_run=dry_run,
     )  # fmt: skip
     if not dry_run:
         left = list_parts(place, namespace, unfinished=True)

@@ -25,7 +25,6 @@ from windeck.checkpoint.stores import open_store, write_part
 from windeck.checkpoint.stores.protocol import (
     MIN_SPLIT_BYTES,
     ParallelItems,
-    discard_range,
     order_writes,
 )
 
@@ -562,17 +561,16 @@ def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
         order_writes(store)
 
 
-@pytest.mark.parametrize(("count", "syncs"), [(3, 1), (300_000, 2)])
-def test_a_save_syncs_once_and_after_a_bulk_load(count: int, syncs: int, tmp_path: Path) -> None:
+def test_a_save_syncs_twice(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     for step in range(1, 4):
-        checkpoint.save(url, step=step, model={"w": torch.ones(count)})
+        checkpoint.save(url, step=step, model={"w": torch.ones(3)})
         seal = (tmp_path / "x" / "windeck.seal").read_bytes()
-        assert seal.split()[2] == b"%d" % (syncs * step)
+        assert seal.split()[2] == b"%d" % (2 * step)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_discarded_ranges(seed: int, tmp_path: Path) -> None:
+def test_removed_ranges(seed: int, tmp_path: Path) -> None:
     """They are removed like others, from the log, from its tables and from those of bulk loads."""
     need("rocksdb")
     random, model = Random(seed), dict[bytes, bytes]()
@@ -580,10 +578,10 @@ def test_discarded_ranges(seed: int, tmp_path: Path) -> None:
         for number in range(60):
             first, stop = sorted(random.sample(range(1000), 2))
             pairs = {b"%03d" % key: b"%d" % number for key in range(first, stop, 7)}
-            action = random.choice(["put_many", "bulk_load", "discard_range"])
-            if action == "discard_range":
+            action = random.choice(["put_many", "bulk_load", "delete_range"])
+            if action == "delete_range":
                 low, high = b"%03d" % first, b"%03d" % stop
-                discard_range(store, low, high)
+                store.delete_range(b"", start=low, stop=high)
                 model = {key: value for key, value in model.items() if not low <= key < high}
             else:
                 getattr(store, action)(pairs.items())

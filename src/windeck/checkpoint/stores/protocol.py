@@ -48,7 +48,6 @@ __all__ = [
     "check_key",
     "check_keys",
     "check_value",
-    "discard_range",
     "follow_writes",
     "group_by_size",
     "is_empty_range",
@@ -477,19 +476,6 @@ def follow_writes(store: Store) -> None:
     follow = getattr(store, "follow_writes", None)
     if follow is not None:
         follow()
-
-
-def discard_range(store: Store, first: bytes, stop: bytes) -> None:
-    """Remove the keys from `first` on and before `stop`; a store may free their space later.
-
-    A store may have a method `discard_range` for this, if that takes less time than `delete_range`
-    and the space that is not freed is bounded.
-    """
-    discard = getattr(store, "discard_range", None)
-    if discard is None:
-        store.delete_range(b"", start=first, stop=stop)
-    else:
-        discard(first, stop)
 
 
 def check_key(key: object) -> bytes:

@@ -245,30 +245,11 @@ class RocksDBStore:
             ranges = [pair for pair in ranges if not is_empty_range(pair)]
             if not ranges:
                 return
+            # Tables that are ingested are durable at once: no write before them may be lost.
+            self.order_writes()
             self._remove(ranges)
             self._wait_for_compaction(ranges)
             embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
-
-    def discard_range(self, first: bytes, stop: bytes) -> None:
-        """Remove a range; see `windeck.checkpoint.stores.protocol.discard_range`.
-
-        Keys that all came through the log are deleted one by one, in one batch, if their tables are
-        small. The engine merges these tables, which begin with the seal, as more of them come. It
-        does not merge tables of bulk loads, so a range with any is removed by a table file.
-        """
-        with self._lock:
-            tables = [
-                table
-                for table in self._writable.live_files()
-                if table["start_key"] < stop and table["end_key"] >= first
-            ]
-            if (
-                any(table["start_key"] != SEAL_KEY for table in tables)
-                or sum(table["size"] for table in tables) > WRITE_BUFFER_BYTES
-            ):
-                self.delete_range(b"", start=first, stop=stop)
-            else:
-                self.delete_many(self.keys(start=first, stop=stop))
 
     def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         from windeck.checkpoint.stores.rocksdb_bulk import write_removals
@@ -301,12 +282,15 @@ class RocksDBStore:
                 break
             time.sleep(pause)
             pause, idle = min(2 * pause, 0.01), idle + pause
-        # In tables that overlap there may be removed keys below a merged removal: merge all.
+        # Removed keys may be left in tables that also have others. A call that merges these merges
+        # all tables of the database, so it is made only if they are large and half of it.
         first, end = ranges[0][0], ranges[-1][1]
-        if number("background-errors") == failed and any(
-            one["num_deletions"] and one["start_key"] < end and one["end_key"] >= first
-            for one in db.live_files()
-        ):
+        tables = db.live_files()
+        mixed = sum(
+            one["size"] for one in tables if one["start_key"] < end and one["end_key"] >= first
+        )
+        least = max(WRITE_BUFFER_BYTES, sum(one["size"] for one in tables) // 2)
+        if number("background-errors") == failed and mixed >= least:
             db.compact_range(first, end)  # reports no error
         if number("background-errors") > failed:
             raise embedded.compaction_error(self.url, self._path)

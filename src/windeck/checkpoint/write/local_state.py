@@ -144,13 +144,6 @@ class _TensorItems(NamedTuple):
     items: list[_TensorItem]
 
 
-#: Tensors of up to this many bytes, with their headers, are written without a bulk load, which
-#: makes a file of its own in some stores.
-_SMALL_BYTES = 16 << 10
-#: Bytes of a key and a header, about.
-_OVERHEAD = 128
-
-
 class StateWriter:
     """Writes the values that one writer of a save has: of tensors and of tables.
 
@@ -200,7 +193,7 @@ class StateWriter:
         if base is not None and tables is not None:
             tables.use_base(base.commit.save)
         self._tensors: dict[str, _TensorItems] = {}
-        self._count = self._bytes = 0
+        self._count = 0
         for name, local in state.tensors.items() if self._lent is None else self._lent_first():
             self._add(name, local, is_chosen)
         names = () if self._lent is None else self._lent.names
@@ -227,7 +220,6 @@ class StateWriter:
                 number, size = self._count, piece.tensor.numel() * width
                 items.append(_TensorItem(number, piece, size))
                 self._count += 1
-                self._bytes += size + _OVERHEAD * -(-size // chunk_bytes)
                 if self._digests is not None:
                     dtype = dtype_name(local.dtype)
                     self._digests.add(number, name, dtype, local.shape, piece.box, chunk_bytes)
@@ -262,10 +254,10 @@ class StateWriter:
 
     def write(self, store: Store) -> None:
         """Write the values into an open store; they are durable after a `sync`."""
-        # The index of a table's blocks is always small.
-        small = "itd" if self._bytes <= _SMALL_BYTES else "i"
         for kind, items in self.bulk_loads():
-            (store.put_many if kind in small else store.bulk_load)(items)
+            # The index of a table's blocks is small, and its keys sort with other small ones. Data
+            # are never in one table of an engine with these: see docs/design.
+            (store.put_many if kind == "i" else store.bulk_load)(items)
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the manifest's entries of the tensors, after `bulk_loads` was exhausted."""
