@@ -62,7 +62,8 @@ def test_other_values_are_refused(value: object, error: type[Exception], message
 @pytest.mark.parametrize("found", [0, 2, None, "1", 1.0, True, [1], 2**70])
 def test_other_formats_are_refused(found: Any) -> None:
     later = ": a later windeck wrote it" if found in (2, 2**70) else ""
-    message = re.escape(f"x.json has format {found!r}, expected 1{later}")
+    text = "no format" if found is None else f"format {found!r}"
+    message = re.escape(f"x.json has {text}, expected 1{later}")
     with pytest.raises(ValueError, match=f"^{message}$"):
         check_format("x.json", found, 1)
     check_format("x.json", 1, 1)

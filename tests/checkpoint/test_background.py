@@ -21,7 +21,6 @@ from windeck import checkpoint
 from windeck.checkpoint import background
 from windeck.checkpoint.format import manifests
 from windeck.checkpoint.stores import open_store
-from windeck.checkpoint.stores.protocol import ParallelItems
 from windeck.checkpoint.write.copies import LentTensors
 
 Fresh = Callable[[str], str]
@@ -43,14 +42,13 @@ class Gated:
         self.gate, self.reached = threading.Event(), threading.Event()
         self.order = list[str]()
 
-    def put_many(self, items: Any) -> None:
-        if isinstance(items, ParallelItems):  # the tensors, but not the manifest
-            self.reached.set()
-            assert self.gate.wait(60)
-            if self.error is not None:
-                raise self.error
-            self.order.append("load")
-        self.store.put_many(items)
+    def bulk_load(self, items: Any) -> Any:
+        self.reached.set()
+        assert self.gate.wait(60)
+        if self.error is not None:
+            raise self.error
+        self.order.append("load")
+        return self.store.bulk_load(items)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
@@ -311,7 +309,7 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
     gate, written = threading.Event(), list[bytes]()
 
     class Slow:
-        def put_many(self, items: Any) -> None:
+        def bulk_load(self, items: Any) -> Any:
             def slowly() -> Iterator[Any]:
                 for key, value in items:
                     if bytes(value)[64:68] == b"\0\0\0\0":  # of `b`, which is copied
@@ -319,7 +317,7 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
                     written.append(key)
                     yield key, value
 
-            store.put_many(slowly())
+            return store.bulk_load(slowly())
 
         def __getattr__(self, name: str) -> Any:
             return getattr(store, name)

@@ -35,9 +35,9 @@ def test_gc_beside_an_incremental_save() -> None:
             checkpoint.save(store, step=step, model=state, chunk_bytes=CHUNK, incremental=True)
 
         class Cleared:
-            def put_many(self, items: Any) -> None:
+            def bulk_load(self, items: Any) -> int:
                 checkpoint.gc(store, keep=1)
-                store.put_many(items)
+                return store.bulk_load(items)
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(store, name)
@@ -604,8 +604,8 @@ def half_a_save(store: Store) -> None:
     """Write the data of a save, but neither its manifest nor HEAD."""
 
     class Dying:
-        def put_many(self, items: Any) -> None:
-            store.put_many(items)
+        def bulk_load(self, items: Any) -> int:
+            store.bulk_load(items)
             raise Killed
 
         def __getattr__(self, name: str) -> Any:

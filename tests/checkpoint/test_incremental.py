@@ -303,12 +303,12 @@ def test_a_second_writer_between() -> None:
             def __init__(self) -> None:
                 self.done = False
 
-            def put_many(self, items: Any) -> None:
+            def bulk_load(self, items: Any) -> int:
                 if not self.done:
                     self.done = True
                     run.save(other)
                     run.gc(1)
-                store.put_many(items)
+                return store.bulk_load(items)
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(store, name)

@@ -203,12 +203,12 @@ def test_a_plan_is_carried_out_once(store: Store) -> None:
 
 
 class Failing:
-    """A store without space for the n-th pair of data."""
+    """A store without space for the n-th pair of a bulk load."""
 
     def __init__(self, store: Store, left: int) -> None:
         self._store, self._left = store, left
 
-    def put_many(self, items: Any) -> None:
+    def bulk_load(self, items: Any) -> int:
         def watched() -> Iterator[tuple[bytes, bytes]]:
             for pair in items:
                 self._left -= 1
@@ -216,7 +216,7 @@ class Failing:
                     raise OSError(28, "no space left for the test")
                 yield pair
 
-        self._store.put_many(watched())
+        return self._store.bulk_load(watched())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -240,7 +240,7 @@ def test_a_writer_that_was_interrupted_may_try_again(store: Store) -> None:
     write(store, plan, (0, 2))
 
     class Interrupted(Failing):
-        def put_many(self, items: Any) -> None:
+        def bulk_load(self, items: Any) -> int:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

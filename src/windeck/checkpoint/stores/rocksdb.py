@@ -283,14 +283,14 @@ class RocksDBStore:
             time.sleep(pause)
             pause, idle = min(2 * pause, 0.01), idle + pause
         # Removed keys may be left in tables that also have others. A call that merges these merges
-        # all tables of the database, so it is made only if they are large and half of it.
+        # all tables of the database, so it is made only if they are half of it.
         first, end = ranges[0][0], ranges[-1][1]
         tables = db.live_files()
         mixed = sum(
             one["size"] for one in tables if one["start_key"] < end and one["end_key"] >= first
         )
-        least = max(WRITE_BUFFER_BYTES, sum(one["size"] for one in tables) // 2)
-        if number("background-errors") == failed and mixed >= least:
+        half = sum(one["size"] for one in tables) // 2
+        if number("background-errors") == failed and mixed and mixed >= half:
             db.compact_range(first, end)  # reports no error
         if number("background-errors") > failed:
             raise embedded.compaction_error(self.url, self._path)
