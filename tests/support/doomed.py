@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from windeck.checkpoint.stores.protocol import ParallelItems
-
 WRITES = (
+    "put_many",
     "compare_and_set",
     "sync",
     "order_writes",
@@ -24,7 +23,7 @@ WRITES = (
 
 
 class Doomed:
-    """Store that kills its process before or after its n-th write, or amid the data.
+    """Store that kills its process before or after its n-th write, or inside a bulk load.
 
     Parameters
     ----------
@@ -42,22 +41,14 @@ class Doomed:
             os.kill(os.getpid(), signal.SIGKILL)
         self.left -= 1
 
-    def watched(self, items: Any) -> Iterator[Any]:
-        for pair in items:
-            yield pair
-            self.tick()
-
     def bulk_load(self, items: Any) -> Any:
-        self.tick()
-        return self.store.bulk_load(self.watched(items))
+        def watched() -> Iterator[Any]:
+            for pair in items:
+                yield pair
+                self.tick()
 
-    def put_many(self, items: Any) -> None:
         self.tick()
-        if isinstance(items, ParallelItems):  # small tensors, in place of a bulk load
-            self.store.put_many(self.watched(items))
-        else:
-            self.store.put_many(items)
-            self.tick()
+        return self.store.bulk_load(watched())
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.store, name)
