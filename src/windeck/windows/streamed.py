@@ -144,8 +144,8 @@ class BlockedWindows:
         more = (
             "a larger memory_budget=" if self.lanes == 1 else "a larger memory_budget=, fewer lanes"
         )
-        room = budget * (HEAD_SHARE - 1) // HEAD_SHARE // (2 * self.lanes)
-        most = 8 * room // self._row_bits - self._behind
+        most_bytes = budget * (HEAD_SHARE - 1) // HEAD_SHARE // (2 * self.lanes)
+        most = 8 * most_bytes // self._row_bits - self._behind
         if most < 1 or not len(self._lows):
             return f"pass {more}, fewer columns or shorter windows"
         row, count = self._largest_part()
@@ -156,11 +156,11 @@ class BlockedWindows:
         most = most * of_groups // (of_groups + 8 * self.reader.largest_read(self.names) // count)
         if self._least_budget_of(-(-(count + self._behind) * self._row_bits // 8)) <= budget:
             return f"pass {more} or a smaller group_bytes="
-        # With these rows, groups of 32 blocks fit, or of as many as long windows leave room for.
+        # With these rows, groups of 32 blocks fit, or of as many as long windows allow.
         rows = min(most, 8 * self._target_bytes // self._row_bits) // BLOCKS_IN_GROUP
         rows = max(rows, min(self._behind, most // 8), 1)
         # Row groups of prepared files have half of these rows at least, so twice as many blocks.
-        group_bytes = max(room * rows // (2 * (rows + self._behind)), 1)
+        group_bytes = max(most_bytes * rows // (2 * (rows + self._behind)), 1)
         smaller = "" if self._target_bytes <= group_bytes else f" and group_bytes={group_bytes}"
         return (
             f"{self.reader.part_name(row)} has {count:,} rows, of which up to {most:,} fit: pass "

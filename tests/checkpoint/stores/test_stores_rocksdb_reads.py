@@ -61,7 +61,7 @@ def test_as_a_dict_whatever_happens(tmp_path: Path) -> None:
 def test_damage_that_an_unchecked_read_has_seen_is_found_by_the_next(
     flipped: str, options: str, tmp_path: Path
 ) -> None:
-    """What was read without checksums is not kept for reads with them, in any order."""
+    """Values read without checksums are not kept for reads with them, in any order."""
     model, url = large(6, 5), f"rocksdb://{tmp_path}/x"
     model |= {b"m%03d" % i: b"small" * 20 for i in range(200)}
     with open_store(url) as store:

@@ -132,7 +132,7 @@ class LevelDBStore:
         stored = self._open.approximate_size(first, last + b"\0")
         self._write((), gone)
         if LARGE_BYTES <= stored <= FAR_BYTES:
-            # Otherwise the values and the note of their removal may stay in tables for ever.
+            # Otherwise the values and the note of their removal may stay in tables without end.
             self._compact(first, last)
 
     def delete_range(
