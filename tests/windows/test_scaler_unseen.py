@@ -173,7 +173,7 @@ def test_every_field_of_the_json_is_needed(per_series: bool) -> None:
     assert list(plain) == ["format", "kind", "series", "columns", "unseen", "pooled"]
     for name in plain:
         text = json.dumps({key: value for key, value in plain.items() if key != name})
-        with pytest.raises(ValueError, match=rf"has (format None, expected 1|no {name})$"):
+        with pytest.raises(ValueError, match=rf"has no {name}"):
             wd.Scaler.from_json(text)
     with pytest.raises(
         ValueError, match=r"^the scaler's JSON has format 2, expected 1: a later windeck wrote it$"
