@@ -247,6 +247,7 @@ def threads() -> Iterator[Row]:
     out = np.empty((batch_size, STEPS, CHANNELS), np.float32)
     halves = np.split(out, 2)
     matrix = np.stack([table[name] for name in table.column_names], axis=1)
+    matrix = np.resize(matrix, (2 * batch_size * STEPS, CHANNELS))
 
     def gathers(count: int) -> None:
         for indices in np.split(next(draws), chunk):
