@@ -14,8 +14,8 @@ from windeck._util.text import unknown_column
 from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
 from windeck.windows.filters import gap_in_units
 from windeck.windows.index import WindowSpan
-from windeck.windows.origins import find_series
-from windeck.windows.scaler_fitting import affine, as_array
+from windeck.windows.scaler import in_original_units
+from windeck.windows.scaler_fitting import as_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,11 +83,7 @@ def in_units(
     scaler = windows.scaler
     if scaler is None:
         return values
-    shape, series = tuple(values.shape), None
-    if scaler.series is not None:
-        series = find_series(scaler, series_id, shape[0], windows)
-    center, spread = scaler._center_spread_of(columns, series, shape, axis)
-    return affine(values, spread, center)
+    return in_original_units(scaler, values, columns, axis, series_id, windows.table)
 
 
 def prediction_table(

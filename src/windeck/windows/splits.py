@@ -6,8 +6,7 @@ O(series) time and memory. Folds are the splits of a rolling evaluation, each la
 from __future__ import annotations
 
 import datetime as dt
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +18,7 @@ from windeck._util.html import html_table
 from windeck._util.indices import Int64
 from windeck._util.validation import check_integer
 from windeck.windows.index import LONGEST, WindowRuns, WindowSpan
+from windeck.windows.scaler import Scaler, warn_of_unseen
 from windeck.windows.subset import (
     RunSubset,
     Timestamps,
@@ -31,7 +31,6 @@ from windeck.windows.subset import (
 
 if TYPE_CHECKING:
     from windeck.table.table import Table
-    from windeck.windows.scaler import Scaler
     from windeck.windows.windows import Windows
 
 # Default share of validation and of test rows.
@@ -48,7 +47,8 @@ class Split(NamedTuple):
     def with_scaler(self, scaler: Scaler | None) -> Split:
         """Return all three parts with the same scaler, with one warning of unseen series."""
         parts = Split(*(part._scaled(scaler) for part in self))
-        warn_of_unseen(parts)
+        unseen = (part.unseen_series() for part in parts)
+        warn_of_unseen(scaler, self.train.table.num_series, unseen)
         return parts
 
     def _repr_html_(self) -> str:
@@ -58,29 +58,6 @@ class Split(NamedTuple):
             for name, part in zip(self._fields, self, strict=True)
         ]
         return html_table("Split", ("part", "windows", "share"), rows)
-
-
-def warn_of_unseen(parts: Sequence[Windows]) -> None:
-    """Warn of series that a scaler per series has no values of and scales by those of all.
-
-    `parts` are windows of one table with one scaler. The warning names the caller's caller.
-    """
-    scaler = parts[0].scaler
-    if scaler is None or scaler.unseen != "global":
-        return
-    unseen: dict[str, set[int]] = {}
-    for part in parts:
-        for column, series in part.unseen_series().items():
-            unseen.setdefault(column, set()).update(series.tolist())
-    if unseen:
-        columns = ", ".join(f"{name!r} in {len(series)}" for name, series in unseen.items())
-        warnings.warn(
-            f"{len(set().union(*unseen.values()))} of {parts[0].table.num_series} series have no "
-            f"values of a column among those the scaler was fitted on ({columns}), which is scaled "
-            "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
-            "leaves their values as they are",
-            stacklevel=3,
-        )
 
 
 def split(

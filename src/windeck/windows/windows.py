@@ -53,10 +53,10 @@ from windeck.windows.filters import (
 from windeck.windows.forecasts import as_predictions, in_units, prediction_table
 from windeck.windows.future import add_future, latest_windows
 from windeck.windows.index import WindowSpan, pad_sides
-from windeck.windows.origins import channel_axis, note_windows
+from windeck.windows.origins import BatchOrigin, channel_axis
 from windeck.windows.rows_behind import bytes_behind
-from windeck.windows.scaler import Scaler
-from windeck.windows.splits import Split, warn_of_unseen
+from windeck.windows.scaler import Scaler, note_windows, warn_of_unseen
+from windeck.windows.splits import Split
 from windeck.windows.static_columns import warn_of_varying
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
 from windeck.windows.subset import WindowSelection
@@ -260,7 +260,7 @@ class Windows:
             table.offsets, self.span, conditions, table.series_names
         )
         self._set_scaler(scaler)
-        warn_of_unseen([self])
+        warn_of_unseen(scaler, table.num_series, [self.unseen_series()])
         warn_of_varying(table, self.roles.static)
 
     def _set_scaler(self, scaler: Scaler | None) -> None:
@@ -293,7 +293,8 @@ class Windows:
             self._gatherer = StreamedGatherer(self._index, blocked, self.table)
         else:
             self._gatherer = BatchGatherer(self._index, plan, self.table, self._columns)
-        note_windows(self)
+        origin = BatchOrigin(self.table.series_names, self.layout, self.roles.target)
+        self.noted = note_windows(origin, self.roles.all, self.scaler)
 
     def _native_keys(self) -> list[BatchKey]:
         """Return the keys that the native gather makes."""
@@ -301,7 +302,7 @@ class Windows:
 
     def __getstate__(self) -> dict[str, Any]:
         # Made anew, not pickled: columns of a mapped table would be copies.
-        left_out = ("_columns", "_index", "_gatherer", "fingerprint")
+        left_out = ("_columns", "_index", "_gatherer", "noted", "fingerprint")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -576,7 +577,7 @@ class Windows:
             If such series are scaled by the statistics of all: once, with their number.
         """
         other = self._scaled(scaler)
-        warn_of_unseen([other])
+        warn_of_unseen(scaler, self.table.num_series, [other.unseen_series()])
         return other
 
     def _scaled(self, scaler: Scaler | None) -> Windows:
