@@ -80,7 +80,7 @@ class NotedWindows:
 
 
 class TableWindows(Protocol):
-    """The windows of a table, as scalers are fitted on them and asked about their batches."""
+    """`Windows`, with what scalers use of them."""
 
     @property
     def table(self) -> Table:

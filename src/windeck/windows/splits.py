@@ -9,16 +9,15 @@ import datetime as dt
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from windeck import _core
-from windeck._util.html import html_table
 from windeck._util.indices import Int64
 from windeck._util.validation import check_integer
+from windeck.table.table import Table
 from windeck.windows.index import LONGEST, WindowRuns, WindowSpan
-from windeck.windows.scaler import Scaler, warn_of_unseen
 from windeck.windows.subset import (
     RunSubset,
     Timestamps,
@@ -29,35 +28,12 @@ from windeck.windows.subset import (
     take_runs,
 )
 
-if TYPE_CHECKING:
-    from windeck.table.table import Table
-    from windeck.windows.windows import Windows
-
 # Default share of validation and of test rows.
 DEFAULT_SHARE = 0.1
 
 
-class Split(NamedTuple):
-    """Training, validation and test windows. A part whose share is 0 has no windows."""
-
-    train: Windows
-    validation: Windows
-    test: Windows
-
-    def with_scaler(self, scaler: Scaler | None) -> Split:
-        """Return all three parts with the same scaler, with one warning of unseen series."""
-        parts = Split(*(part._scaled(scaler) for part in self))
-        unseen = (part.unseen_series() for part in parts)
-        warn_of_unseen(scaler, self.train.table.num_series, unseen)
-        return parts
-
-    def _repr_html_(self) -> str:
-        total = max(sum(map(len, self)), 1)
-        rows = [
-            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
-            for name, part in zip(self._fields, self, strict=True)
-        ]
-        return html_table("Split", ("part", "windows", "share"), rows)
+#: The parts of a split.
+PARTS = ("train", "validation", "test")
 
 
 def split(
@@ -97,7 +73,7 @@ def split(
     else:
         raise ValueError(f"`by` must be 'time' or 'series', got {by!r}")
     parts = [selection.restrict(subset) for subset in subsets]
-    for name, part, wanted in zip(Split._fields, parts, (1, validation, test), strict=True):
+    for name, part, wanted in zip(PARTS, parts, (1, validation, test), strict=True):
         if part.count == 0 and not (isinstance(wanted, (int, float)) and wanted == 0):
             raise ValueError(
                 f"the {name} part of the split holds no window (validation={validation!r}, "
@@ -296,7 +272,7 @@ def folds(
             _evaluation(selection, test_first, stop),
         ]
         parts = [selection.restrict(subset) for subset in subsets]
-        for name, part, wanted in zip(Split._fields, parts, (1, validation, 1), strict=True):
+        for name, part, wanted in zip(PARTS, parts, (1, validation, 1), strict=True):
             if wanted and part.count == 0:
                 raise ValueError(
                     f"the {name} part of fold {number + 1} of {k} holds no window, expected "
