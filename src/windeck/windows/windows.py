@@ -232,22 +232,37 @@ class Windows:
         warn_of_varying(table, roles.static)
 
     @classmethod
-    def _of(cls: type[W], table: Table, spec: WindowSpec, selection: WindowSelection) -> W:
-        """Return the windows of a table that a selection has, with the options of `spec`."""
+    def _of(
+        cls: type[W],
+        table: Table,
+        spec: WindowSpec,
+        selection: WindowSelection,
+        keys: BatchKeys | None = None,
+    ) -> W:
+        """Return the windows of a table that a selection has, with the options of `spec`.
+
+        `keys` are those of `BatchKeys.of`, if they are known from other windows.
+        """
         made = cls.__new__(cls)
-        made._set(table, spec, selection)
+        made._set(table, spec, selection, keys)
         return made
 
-    def _set(self, table: Table, spec: WindowSpec, selection: WindowSelection) -> None:
+    def _set(
+        self,
+        table: Table,
+        spec: WindowSpec,
+        selection: WindowSelection,
+        keys: BatchKeys | None = None,
+    ) -> None:
         """Set all attributes, and make the native objects."""
         self.table, self.spec, self.selection = table, spec, selection
         self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
         self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
         self.scaler = spec.scaler
         columns = spec.columns_of(table)
-        self._keys = BatchKeys.of(spec, columns)
-        keys, self._views = joined.native_keys(self._keys.chosen, spec)
-        plan = FieldPlan(selection, table, columns, keys, self._keys.index, spec.scaler)
+        self._keys = BatchKeys.of(spec, columns) if keys is None else keys
+        native, self._views = joined.native_keys(self._keys.chosen, spec)
+        plan = FieldPlan(selection, table, columns, native, self._keys.index, spec.scaler)
         self._index = selection.index()
         self._gatherer: Gatherer
         if isinstance(table, StreamedTable):
@@ -575,7 +590,8 @@ class Windows:
         >>> batch["past_target"].base.shape, batch["future_target"][:, :, 0].tolist()
         ((2, 3, 1), [[5], [2]])
         """
-        return JoinedWindows._of(self.table, replace(self.spec, joined=True), self.selection)
+        spec = replace(self.spec, joined=True)
+        return JoinedWindows._of(self.table, spec, self.selection, self._keys)
 
     def balanced(
         self,
@@ -954,7 +970,7 @@ class Windows:
         )
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
-        return self._of(self.table, self.spec, selection)
+        return self._of(self.table, self.spec, selection, self._keys)
 
     # --- identity --------------------------------------------------------------------------------
 
