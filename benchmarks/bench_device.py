@@ -18,7 +18,7 @@ from windeck.windows.windows import Windows
 CONTEXT, PREDICTION, BATCH, ROWS = 168, 24, 1024, 1_000_000
 
 
-def both(columns: int, **options: Any) -> tuple[Windows, DeviceWindows]:
+def both(columns: int, **options: Any) -> tuple[Windows, DeviceWindows[Windows]]:
     """Windows of some float64 columns in memory, and the same as tensors."""
     rng = np.random.default_rng(0)
     table = wd.Table.from_columns({f"c{i}": rng.standard_normal(ROWS) for i in range(columns)})
@@ -40,7 +40,7 @@ def rows() -> Iterator[Row]:
         yield from figures(f"{columns} x {what}", windows, moved)
 
 
-def figures(what: str, windows: Windows, moved: DeviceWindows) -> Iterator[Row]:
+def figures(what: str, windows: Windows, moved: DeviceWindows[Windows]) -> Iterator[Row]:
     rng = np.random.default_rng(1)
     draws = [rng.integers(0, len(windows), BATCH) for _ in range(31)]
     arrays, tensors = itertools.cycle(draws), itertools.cycle(map(torch.from_numpy, draws))

@@ -40,7 +40,7 @@ def model(lengths: list[int], counts: list[int], seed: int, epoch: int) -> list[
     return found
 
 
-def served(balanced: BalancedWindows, epoch: int, seed: int) -> list[int]:
+def served(balanced: BalancedWindows[wd.Windows], epoch: int, seed: int) -> list[int]:
     numbers = balanced.at_epoch(epoch, seed=seed).window_numbers(np.arange(len(balanced)))
     return [int(number) for number in numbers]
 

@@ -72,7 +72,7 @@ def model(
     return [int(served[slot][3]) for slot in dealt[:]]
 
 
-def served(balanced: BalancedWindows, epoch: int, seed: int) -> list[int]:
+def served(balanced: BalancedWindows[wd.Windows], epoch: int, seed: int) -> list[int]:
     numbers = balanced.at_epoch(epoch, seed=seed).window_numbers(np.arange(len(balanced)))
     return [int(number) for number in numbers]
 

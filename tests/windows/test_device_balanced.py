@@ -24,6 +24,7 @@ from windeck.device_orders import permute
 from windeck.loader import device as loader_device
 from windeck.loader.batch import Tensors, as_tensors
 from windeck.windows import device_balanced
+from windeck.windows.device import DeviceWindows
 from windeck.windows.device_balanced import DeviceBalancedWindows
 
 QUIET = settings(
@@ -95,7 +96,7 @@ def check_drawn(drawn: Drawn, device: str, random: int, seed: int, epoch: int) -
         windows = windows.subset(indices=np.flatnonzero(rng.random(len(windows)) < 0.7).tolist())
     if not len(windows):
         return
-    sizes = np.diff(windows.balanced()._starts)
+    sizes = np.diff(windows.balanced().balance.starts)
     weights = None
     options: dict[str, Any] = {}
     if rng.random() < 0.7:
@@ -143,7 +144,7 @@ def test_series_of_all_sizes_are_served_in_the_same_order(
     windows = windows_of([*lengths, 9], prediction_length=0)
     weights = [
         data.draw(st.integers(1, 50)) if size else 0
-        for size in np.diff(windows.balanced()._starts).tolist()
+        for size in np.diff(windows.balanced().balance.starts).tolist()
     ]
     balanced = windows.balanced(weights, epoch_length=sum(weights) * data.draw(st.integers(1, 9)))
     check_epoch(balanced.to("cpu"), balanced, epoch, seed, np.random.default_rng(0))
@@ -236,6 +237,7 @@ def test_columns_are_shared() -> None:
     assert balanced.windows is source
     assert balanced.nbytes == source.nbytes + 8 * (3 * 2 + 1)
     moved_again = balanced.balanced.to("cpu")
+    assert isinstance(moved_again.windows, DeviceWindows)
     assert moved_again.windows._rows.keys() == source._rows.keys()
     for key, rows in source._rows.items():
         assert moved_again.windows._rows[key] is rows

@@ -63,7 +63,7 @@ def check_equal(found: Tensors, expected: Tensors) -> None:
         assert bits(found[key]) == bits(tensor), key
 
 
-def check_all(windows: Windows, device: str, rng: np.random.Generator) -> DeviceWindows:
+def check_all(windows: Windows, device: str, rng: np.random.Generator) -> DeviceWindows[Windows]:
     """Compare batches of windows, in stored order, and of some with repetitions."""
     moved = windows.to(device)
     assert len(moved) == len(windows)

@@ -12,10 +12,9 @@ in the order of a `BlockPermutation` of the blocks that they begin in.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,22 +22,55 @@ from windeck import _core
 from windeck._core import Permutation, hash_words, permute_keyed
 from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices
-from windeck._util.validation import LIMIT, check_integer
 from windeck.orders import BlockPermutation, Sequential, block_group
-from windeck.sources import Batch, Fingerprint, Order
+from windeck.sources import Batch, Fingerprint, Order, Source
+from windeck.windows.balance import PIECES, SERIES, SLOTS, Balance
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # They need torch.
+    from windeck.windows.device import DeviceWindows
     from windeck.windows.device_balanced import DeviceBalancedWindows
-    from windeck.windows.joined import JoinedWindows
-    from windeck.windows.windows import Windows
 
 __all__ = ["BalancedEpoch", "BalancedWindows"]
 
-# Purposes that keys are derived for; part of the published orders.
-SLOTS, SERIES, PIECES = 11, 12, 13
+
+class ServedWindows(Source, Protocol):
+    """`Windows`, with what a balanced source uses of them."""
+
+    def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
+        """Return a batch."""
+
+    @property
+    def expect(self) -> Callable[..., None] | None:
+        """The function that notes where the next windows are; None for a table in memory."""
+
+    @property
+    def torch_dtypes(self) -> dict[str, str]:
+        """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
+
+    def check_growth(self, larger: object) -> None:
+        """Check that a table has only grown."""
+
+    def to(self, device: Any) -> DeviceWindows[Any]:
+        """Return these windows as a source on a device."""
+
+    def device_bytes(self) -> int:
+        """Return the bytes that `to` takes on a device, at most."""
 
 
-class BalancedWindows:
+class ServedJoinedWindows(ServedWindows, Protocol):
+    """Windows whose past and future of a role are views of one buffer."""
+
+    def gather_rows(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
+        """Return a batch with buffers."""
+
+    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return a batch with past and future in place of the buffers."""
+
+
+WindowsT = TypeVar("WindowsT", bound=ServedWindows)
+
+
+class BalancedWindows(Generic[WindowsT]):
     """A source that serves the windows of each series as often as the weight of the series says.
 
     Made by `Windows.balanced`. It shuffles itself: each epoch is another `BalancedEpoch`.
@@ -56,32 +88,9 @@ class BalancedWindows:
     supports_threads = True
     independent_rows = True
 
-    def __init__(
-        self,
-        windows: Windows,
-        weights: Any,
-        epoch_length: int | None,
-        blocks: tuple[Any, int] | None = None,
-    ) -> None:
-        self.windows = windows
-        if not len(windows):
-            raise ValueError("there are no windows, expected at least one window to serve")
-        self._starts = _first_windows(windows)
-        self._sizes: Int64 = np.diff(self._starts)
-        shares = _shares(windows, self._sizes, weights)
-        if epoch_length is None:
-            live = int(np.count_nonzero(shares))
-            equal = weights is None
-            epoch_length = max(round(len(windows) / live), 1) * live if equal else len(windows)
-        length = check_integer("epoch_length", epoch_length, least=1)
-        self.counts: Int64 = _apportion(length, shares)
-        for series in np.flatnonzero((self.counts == 0) & (shares > 0))[:1]:
-            raise ValueError(
-                f"series {windows.table.series_names[series]!r} would have no window in an epoch "
-                f"of {length}; expected a larger `epoch_length`, or the weight 0 for it"
-            )
-        self.counts.flags.writeable = False
-        self.blocks = _blocks_of(windows) if blocks is None else _checked_blocks(windows, blocks)
+    def __init__(self, windows: WindowsT, balance: Balance, joined: bool = False) -> None:
+        self.windows, self.balance, self._is_joined = windows, balance, joined
+        self.counts, self.blocks = balance.counts, balance.blocks
         self._slots = _core.Cumulative(self.counts)
         self._first = self.at_epoch(0, seed=0)
 
@@ -91,7 +100,7 @@ class BalancedWindows:
 
     def at_epoch(self, epoch: int, /, *, seed: int) -> BalancedEpoch:
         """Return the source of one epoch. O(1)."""
-        kind = _JoinedEpoch if hasattr(self.windows, "gather_rows") else BalancedEpoch
+        kind = _JoinedEpoch if self._is_joined else BalancedEpoch
         return kind(self, epoch, seed)
 
     @property
@@ -149,14 +158,8 @@ class BalancedWindows:
     def __repr__(self) -> str:
         return f"BalancedWindows({self.windows!r}, epoch_length={len(self)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_slots", "_first")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._slots = _core.Cumulative(self.counts)
-        self._first = self.at_epoch(0, seed=0)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.windows, self.balance, self._is_joined)
 
 
 class BalancedEpoch:
@@ -164,10 +167,11 @@ class BalancedEpoch:
 
     supports_threads = True
 
-    def __init__(self, data: BalancedWindows, epoch: int, seed: int) -> None:
-        self._data, self._windows, self._epoch, self._seed = data, data.windows, epoch, seed
+    def __init__(self, data: BalancedWindows[Any], epoch: int, seed: int) -> None:
+        self._data, self._epoch, self._seed = data, epoch, seed
+        self._windows: ServedWindows = data.windows
         self._slots, self._counts = data._slots, data.counts
-        self._starts, self._sizes = data._starts, data._sizes
+        self._starts, self._sizes = data.balance.starts, data.balance.sizes
         self._key = hash_words(seed, SERIES)
 
     def __len__(self) -> int:
@@ -190,7 +194,7 @@ class BalancedEpoch:
     @cached_property
     def _dealt(self) -> _DealtBlocks:
         """The windows of the epoch by their blocks. O(series + blocks) time and memory."""
-        return _DealtBlocks(self._data, self._epoch, self._seed)
+        return _DealtBlocks(self._data.balance, self._epoch, self._seed)
 
     def window_numbers(self, indices: Any) -> Int64:
         """Return the windows at some places of the epoch, numbered as in `Windows`."""
@@ -208,7 +212,7 @@ class BalancedEpoch:
     def expect(self) -> Callable[..., None] | None:
         """The function that notes which places are next; None for a table in memory."""
         known = self._windows.expect
-        if known is None or not _same_blocks(self._data):
+        if known is None or not self._data.balance.in_read_blocks:
             return None
 
         def expect(parts: Any, following: Callable[[], Order] | None) -> None:
@@ -237,14 +241,14 @@ class _DealtBlocks:
     windows that were served before, and the number that the epoch serves.
     """
 
-    def __init__(self, data: BalancedWindows, epoch: int, seed: int) -> None:
-        assert data.blocks is not None
-        offsets, blocks_in_group = data.blocks
-        borders = np.union1d(data._starts, offsets)
+    def __init__(self, balance: Balance, epoch: int, seed: int) -> None:
+        assert balance.blocks is not None
+        offsets, blocks_in_group = balance.blocks
+        borders = np.union1d(balance.starts, offsets)
         self._first, self._sizes = borders[:-1], np.diff(borders)
-        series = np.searchsorted(data._starts, self._first, side="right") - 1
+        series = np.searchsorted(balance.starts, self._first, side="right") - 1
         pieces, before, counts = _stretches(
-            data, self._sizes, series, epoch, hash_words(seed, PIECES)
+            balance, self._sizes, series, epoch, hash_words(seed, PIECES)
         )
         blocks = np.searchsorted(offsets, self._first, side="right") - 1
         order = np.argsort(blocks[pieces], kind="stable")
@@ -280,18 +284,18 @@ class _DealtBlocks:
 
 
 def _stretches(
-    data: BalancedWindows, sizes: Int64, series_of: Int64, epoch: int, key: int
+    balance: Balance, sizes: Int64, series_of: Int64, epoch: int, key: int
 ) -> tuple[Int64, Int64, Int64]:
     """Return pieces, windows served before, and windows to serve, of an epoch.
 
     Cycle k of a series goes through its pieces in the order of a `Permutation` of its own.
     """
-    first = np.searchsorted(series_of, np.arange(len(data.counts)))
-    number = np.searchsorted(series_of, np.arange(len(data.counts)), side="right") - first
-    served = np.flatnonzero(data.counts)
-    starts = epoch * data.counts[served]
-    low = starts // data._sizes[served]
-    high = (starts + data.counts[served] - 1) // data._sizes[served]
+    first = np.searchsorted(series_of, np.arange(len(balance.counts)))
+    number = np.searchsorted(series_of, np.arange(len(balance.counts)), side="right") - first
+    served = np.flatnonzero(balance.counts)
+    starts = epoch * balance.counts[served]
+    low = starts // balance.sizes[served]
+    high = (starts + balance.counts[served] - 1) // balance.sizes[served]
     # Of one piece all cycles are one stretch.
     high = np.where(number[served] == 1, low, high)
     series = np.repeat(served, high - low + 1)
@@ -306,8 +310,8 @@ def _stretches(
     ends = np.cumsum(sizes[pieces])
     begin = ends - sizes[pieces]
     begin -= begin[np.cumsum(repeats) - repeats][parents]
-    start = epoch * data.counts[series] - cycles * data._sizes[series]
-    stop = start + data.counts[series]
+    start = epoch * balance.counts[series] - cycles * balance.sizes[series]
+    stop = start + balance.counts[series]
     whole = repeats[parents] == 1
     lowest = np.where(whole, start, np.maximum(start, begin))
     highest = np.where(whole, stop, np.minimum(stop, begin + sizes[pieces]))
@@ -323,37 +327,10 @@ def _counted(firsts: Int64, counts: Int64) -> Int64:
     return np.arange(total) + np.repeat(firsts - ends + counts, counts)
 
 
-def _blocks_of(windows: Windows) -> tuple[Int64, int] | None:
-    """Return the blocks in which a streamed table is read, None for one in memory."""
-    order = windows.default_order
-    if not isinstance(order, partial):
-        return None
-    return order.keywords["block_offsets"], order.keywords["blocks_in_buffer"]
-
-
-def _same_blocks(data: BalancedWindows) -> bool:
-    """Return True if windows are dealt in the blocks in which they are read."""
-    read = _blocks_of(data.windows)
-    if read is None or data.blocks is None:
-        return False
-    return read[1] == data.blocks[1] and np.array_equal(read[0], data.blocks[0])
-
-
-def _checked_blocks(windows: Windows, blocks: Any) -> tuple[Int64, int]:
-    """Return the blocks that a user gave: those of windows with the same order."""
-    try:
-        offsets, number = blocks
-    except (TypeError, ValueError):
-        raise TypeError(f"`blocks` must be a pair as of `blocks`, got {blocks!r}") from None
-    number = check_integer("the blocks of a group", number, least=1)
-    BlockPermutation(len(windows), block_offsets=offsets, blocks_in_buffer=number)
-    return offsets, number
-
-
 class _JoinedEpoch(BalancedEpoch):
     """An epoch of windows that have buffers; see `Windows.joined`."""
 
-    _windows: JoinedWindows
+    _windows: ServedJoinedWindows
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
         return self._windows.gather_rows(self.window_numbers(indices), out, threads)
@@ -363,57 +340,3 @@ class _JoinedEpoch(BalancedEpoch):
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         return self._windows.present(batch)
-
-
-def _first_windows(windows: Windows) -> Int64:
-    """Return the first window of each series, and the number of windows; by binary search."""
-    series = np.arange(windows.table.num_series, dtype=np.int64)
-    low = np.zeros(len(series), np.int64)
-    high = np.full(len(series), len(windows), np.int64)
-    while (low < high).any():
-        middle = (low + high) // 2
-        # Where low == high the window may not exist; the result is not used there.
-        found, _ = windows.locate(np.minimum(middle, len(windows) - 1))
-        before = (low < high) & (found < series)
-        high = np.where((low < high) & ~before, middle, high)
-        low = np.where(before, middle + 1, low)
-    return np.append(low, len(windows))
-
-
-def _shares(windows: Windows, sizes: Int64, weights: Any) -> np.ndarray[Any, Any]:
-    """Return the weight of each series of the table, 0 for a series without windows."""
-    if weights is None:
-        return (sizes > 0).astype(np.float64)
-    names = windows.table.series_names
-    if isinstance(weights, Mapping):
-        for name in weights:
-            if name not in names:
-                raise KeyError(f"`weights` has {name!r}, which is not a series of the table")
-        weights = [weights.get(name, 0) for name in names]
-    shares = np.asarray(weights, dtype=np.float64)
-    if shares.shape != (len(names),):
-        raise ValueError(
-            f"`weights` must have one number for each of {len(names)} series, got shape "
-            f"{shares.shape}"
-        )
-    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.any()):
-        raise ValueError("`weights` must be finite, not negative, and not all 0")
-    for series in np.flatnonzero((shares > 0) & (sizes == 0))[:1]:
-        raise ValueError(f"series {names[series]!r} has a weight, but no windows; expected 0")
-    return shares
-
-
-def _apportion(length: int, shares: np.ndarray[Any, Any]) -> Int64:
-    """Return whole numbers in proportion to the shares, of sum `length`, by largest remainder."""
-    if length > LIMIT >> 10:
-        raise ValueError(f"`epoch_length` must be at most 2^53, got {length}")
-    quotas = shares * (length / math.fsum(shares))
-    counts = np.floor(quotas).astype(np.int64)
-    left = length - int(counts.sum())
-    if left < 0:  # Rounding of floats may exceed a whole number by one.
-        counts[np.argsort(quotas - counts, kind="stable")[:-left]] -= 1
-        left = 0
-    # A series of weight 0 gets nothing.
-    remainders = np.where(shares > 0, quotas - counts, -1.0)
-    counts[np.argsort(-remainders, kind="stable")[:left]] += 1
-    return counts

@@ -6,9 +6,9 @@ here, before the first row is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,79 +17,15 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
+from windeck.columns.dtypes import is_bits, is_floating
 from windeck.table.table import Table
-from windeck.windows.index import WindowSpan
 from windeck.windows.scaler import Scaler
 from windeck.windows.scaler_fitting import Float64
+from windeck.windows.specification import FLOATING, WindowSpec
 from windeck.windows.subset import WindowSelection
 
-Layout = Literal["btc", "bct", "columns"]
-
-LAYOUTS = ("btc", "bct", "columns")
-FLOATING = tuple(name for name in FLOATS if DTYPES[name].storage is not None)
 # Keys of a batch beside those of columns.
 INDEX_KEYS = ("series_id", "start")
-
-
-@dataclass(frozen=True)
-class ColumnRoles:
-    """The names of the columns of each role."""
-
-    target: tuple[str, ...]
-    known: tuple[str, ...] = ()
-    past: tuple[str, ...] = ()
-    static: tuple[str, ...] = ()
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The names of all columns that have a role."""
-        return (*self.target, *self.known, *self.past, *self.static)
-
-    @classmethod
-    def from_names(
-        cls,
-        table: Table,
-        target: str | Iterable[str] | None,
-        known: str | Iterable[str] | None,
-        past: str | Iterable[str] | None,
-        static: str | Iterable[str] | None,
-    ) -> ColumnRoles:
-        """Check the names given; targets default to the columns not named elsewhere."""
-        covariates = {
-            "known_covariates": _names(known),
-            "past_covariates": _names(past),
-            "static_covariates": _names(static),
-        }
-        if target is None:
-            taken = {name for names in covariates.values() for name in names}
-            targets = tuple(name for name in table.column_names if name not in taken)
-        else:
-            targets = _names(target)
-        named = {"target_columns": targets, **covariates}
-        roles: dict[str, str] = {}
-        for role, names in named.items():
-            for name in names:
-                if name not in table.column_names:
-                    raise unknown_column(name, table.column_names)
-                if name in roles:
-                    raise ValueError(
-                        f"column {name!r} must have one role, got {roles[name]} and {role}"
-                    )
-                roles[name] = role
-        if not targets:
-            raise ValueError(
-                "`target_columns` must name at least one column, got none"
-                if target is not None
-                else "every column of the table is a covariate, expected a target column"
-            )
-        return cls(*named.values())
-
-
-def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True)
@@ -111,8 +47,8 @@ class BatchKey:
     without_channels
         True where the array has the axis of the batch alone.
     dtype, mask, fill
-        The dtype and the value of missing elements, set by `resolve_dtypes`; true if a mask comes
-        with it, set by `select_keys`.
+        The dtype and the value of missing elements, set by `BatchKeys.of`; true if a mask comes
+        with it.
     fills_nan
         True where something can be missing, and NaN becomes `fill`, with or without a mask.
     """
@@ -130,8 +66,45 @@ class BatchKey:
     fills_nan: bool = False
 
 
-def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[BatchKey]:
+@dataclass(frozen=True)
+class BatchKeys:
+    """The keys of the batches of windows.
+
+    Attributes
+    ----------
+    every
+        All keys of columns that the options give.
+    chosen
+        The keys of columns that a batch has.
+    index
+        Which of `INDEX_KEYS` a batch has.
+    """
+
+    every: tuple[BatchKey, ...]
+    chosen: tuple[BatchKey, ...]
+    index: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: WindowSpec, columns: Mapping[str, ColumnData]) -> BatchKeys:
+        """Return the keys of windows of some columns; errors as of the functions called."""
+        every = _resolve_dtypes(_keys_of_roles(spec), spec, columns)
+        chosen, index = _select_keys(every, spec.keys, spec.masks)
+        return cls(tuple(every), tuple(chosen), index)
+
+    @property
+    def dtypes(self) -> str:
+        """The dtypes of all keys, as text."""
+        return ", ".join(f"{key.name}: {key.dtype}" for key in self.every)
+
+    @property
+    def torch_dtypes(self) -> dict[str, str]:
+        """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
+        return {key.name: key.dtype for key in self.chosen if is_bits(key.dtype)}
+
+
+def _keys_of_roles(spec: WindowSpec) -> list[BatchKey]:
     """Return the keys of a batch in order, without dtypes."""
+    roles, span, layout = spec.roles, spec.span, spec.layout
     past = (0, span.context_length)
     future = (span.future_first, span.prediction_length)
     cut = span.needed_rows < span.rows
@@ -158,50 +131,6 @@ def batch_keys(roles: ColumnRoles, span: WindowSpan, layout: Layout) -> list[Bat
     return [key for key in keys if key.columns]
 
 
-class OutputDtypes:
-    """The dtypes of columns in a batch: those asked for, or else as stored.
-
-    Parameters
-    ----------
-    dtype
-        A floating dtype for floating columns, a mapping of columns to dtypes, or None.
-    columns
-        The names of the columns of the windows.
-    """
-
-    def __init__(self, dtype: Any, columns: Iterable[str]) -> None:
-        self.floating: str | None = None
-        self.by_column: dict[str, str] = {}
-        if isinstance(dtype, Mapping):
-            known = tuple(columns)
-            for name, wanted in dtype.items():
-                if name not in known:
-                    raise unknown_column(name, known, "`dtype` must name columns in use: a window")
-                self.by_column[name] = _value_dtype(wanted)
-        elif dtype is not None:
-            self.floating = _value_dtype(dtype)
-            if self.floating not in FLOATING:
-                raise TypeError(
-                    f"`dtype` must be one of {', '.join(FLOATING)}, got {self.floating}: it "
-                    "applies to floating columns; name other columns in a mapping {column: dtype}"
-                )
-
-    def of(self, column: ColumnData, scaled: bool) -> str:
-        """Return the name of the dtype of `column` in a batch."""
-        if column.name in self.by_column:
-            return self.by_column[column.name]
-        if is_floating(column.dtype):
-            return self.floating or column.dtype
-        return (self.floating or "float32") if scaled else column.dtype
-
-
-def _value_dtype(dtype: Any) -> str:
-    name = dtype_name(dtype)
-    if name not in DTYPES or DTYPES[name].storage is None:
-        raise TypeError(f"`dtype` must be a number or bool of up to 64 bits, got {name}")
-    return name
-
-
 def can_miss(column: ColumnData) -> bool:
     """Return true if a value of the column may be missing."""
     if column.missing is not None:
@@ -209,12 +138,8 @@ def can_miss(column: ColumnData) -> bool:
     return column.validity is not None or is_floating(column.dtype)
 
 
-def resolve_dtypes(
-    keys: Sequence[BatchKey],
-    columns: Mapping[str, ColumnData],
-    dtypes: OutputDtypes,
-    scaler: Scaler | None,
-    fill: float,
+def _resolve_dtypes(
+    keys: Sequence[BatchKey], spec: WindowSpec, columns: Mapping[str, ColumnData]
 ) -> list[BatchKey]:
     """Set dtype and fill of every key.
 
@@ -225,10 +150,10 @@ def resolve_dtypes(
     ValueError
         If an integer key cannot hold `fill`, or a column has the name of one of `INDEX_KEYS`.
     """
-    scaled = set() if scaler is None else set(scaler.columns)
+    fill, scaled = spec.fill, set() if spec.scaler is None else set(spec.scaler.columns)
     resolved = []
     for key in keys:
-        by_column = {name: dtypes.of(columns[name], name in scaled) for name in key.columns}
+        by_column = {name: spec.dtypes.of(columns[name], name in scaled) for name in key.columns}
         dtype = _common_dtype(key.name, by_column, columns)
         fills_nan = key.padded or any(can_miss(columns[name]) for name in key.columns)
         _check_fill(fill, dtype, key.name)
@@ -241,24 +166,7 @@ def resolve_dtypes(
     return resolved
 
 
-def check_keys(keys: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names of the keys asked for as a tuple, None for the usual ones."""
-    if keys is None:
-        return None
-    names = _names(keys)
-    if not names:
-        raise ValueError("`keys` must name at least one key of a batch, got none")
-    return names
-
-
-def check_masks(masks: bool | None) -> bool | None:
-    """Return `masks`, checked to be a bool or None."""
-    if masks not in (None, False, True):
-        raise TypeError(f"`masks` must be True, False or None, got {masks!r}; see `keys` for names")
-    return None if masks is None else bool(masks)
-
-
-def select_keys(
+def _select_keys(
     keys: Sequence[BatchKey], wanted: tuple[str, ...] | None, masks: bool | None
 ) -> tuple[list[BatchKey], tuple[str, ...]]:
     """Return the keys of columns and those of `INDEX_KEYS` that are asked for, in order.
@@ -445,12 +353,18 @@ class Gatherer(Protocol):
     used: Int64
     unseen: npt.NDArray[np.bool_]
 
+    @property
+    def expect(self) -> Callable[..., None] | None:
+        """The function that notes where the next windows are; None for a table in memory."""
+
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
         """Return one batch, written into `out` if it is given."""
 
 
 class BatchGatherer:
     """Makes batches of selected windows of a table in memory."""
+
+    expect: None = None
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,14 +21,21 @@ from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import Array, Bits, Bools, torch_dtype
-from windeck.sources import present
-from windeck.windows.batch_spec import INDEX_KEYS, BatchGatherer, BatchKey, FieldPlan
+from windeck.sources import Fingerprint, Source
+from windeck.table.table import Table
+from windeck.windows.batch_spec import (
+    INDEX_KEYS,
+    BatchGatherer,
+    BatchKey,
+    BatchKeys,
+    FieldPlan,
+)
+from windeck.windows.device_balanced import DeviceBalancedWindows, HostBalancedWindows
 from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.index import WindowSpan
-
-if TYPE_CHECKING:
-    from windeck.windows.device_balanced import DeviceBalancedWindows
-    from windeck.windows.windows import Windows
+from windeck.windows.joined import present
+from windeck.windows.specification import WindowSpec
+from windeck.windows.subset import WindowSelection
 
 __all__ = ["DeviceWindows"]
 
@@ -45,7 +52,23 @@ STRIDED = ("cpu", "cuda")
 _BITS = 64
 
 
-class DeviceWindows:
+class HostWindows(Source, Protocol):
+    """`Windows` in host memory, with the methods that windows on a device call."""
+
+    def check_growth(self, larger: object) -> None:
+        """Check that a table has only grown."""
+
+    def balanced(self, weights: Any = None, *, epoch_length: int | None) -> HostBalancedWindows:
+        """Return a source that serves each series in proportion to a weight."""
+
+    def to(self, device: Any) -> DeviceWindows[Any]:
+        """Return these windows as a source on a device."""
+
+
+WindowsT = TypeVar("WindowsT", bound=HostWindows)
+
+
+class DeviceWindows(Generic[WindowsT]):
     """The windows of `Windows.to`: a source whose batches are tensors on a device.
 
     Attributes
@@ -58,11 +81,19 @@ class DeviceWindows:
         Bytes on the device. Other windows may share the columns.
     """
 
-    def __init__(self, windows: Windows, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        windows: WindowsT,
+        table: Table,
+        spec: WindowSpec,
+        selection: WindowSelection,
+        device: torch.device | str,
+    ) -> None:
         self.windows = windows
         self.device = resolve_device(device)
-        _check_dtypes(windows, self.device)
-        layout = _DeviceColumns(windows)
+        layout = _DeviceColumns(table, spec, selection)
+        _check_dtypes(layout.batch_keys, self.device)
+        self._views, self._index_keys = layout.views, layout.batch_keys.index
         missing = sum(
             layout.bytes_of(key) for key in layout.groups if layout.find(key, self.device) is None
         )
@@ -70,14 +101,13 @@ class DeviceWindows:
         # They stay in the cache as long as this object.
         self._rows = {key: layout.rows(key, self.device) for key in layout.groups}
         self._keys = [
-            _DeviceKey(key, self._rows[layout.group_of(key)], windows, self.device)
+            _DeviceKey(key, self._rows[layout.group_of(key)], spec.span, self.device)
             for key in layout.keys
         ]
-        self._make_index()
+        self._make_index(selection)
         self.nbytes = sum(rows.nbytes for rows in self._rows.values()) + layout.index_bytes
 
-    def _make_index(self) -> None:
-        selection = self.windows._selection
+    def _make_index(self, selection: WindowSelection) -> None:
         runs, device = selection.runs, self.device
         borders = np.concatenate([[0], np.cumsum(runs.count)])
         self._stride = runs.stride
@@ -100,7 +130,7 @@ class DeviceWindows:
         return len(self.windows)
 
     @property
-    def fingerprint(self) -> dict[str, str | int]:
+    def fingerprint(self) -> Fingerprint:
         """The fingerprint of the windows: states of either source resume with the other."""
         return self.windows.fingerprint
 
@@ -154,7 +184,7 @@ class DeviceWindows:
 
     def present(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return a batch with past and future in place of buffers, if these are joined windows."""
-        return present(self.windows, batch)
+        return present(batch, self._views)
 
     def gather_row_tensors(self, samples: Any) -> dict[str, torch.Tensor]:
         """Return a batch before `present`."""
@@ -172,7 +202,7 @@ class DeviceWindows:
             if mask is not None:
                 batch[f"{key.name}_mask"] = mask
         index = {"series_id": series, "start": start}
-        return {**batch, **{name: index[name] for name in self.windows._index_keys}}
+        return {**batch, **{name: index[name] for name in self._index_keys}}
 
     def balanced(
         self, weights: Any = None, *, epoch_length: int | None = None
@@ -191,8 +221,6 @@ class DeviceWindows:
         >>> batch["series_id"].bincount()
         tensor([5, 5])
         """
-        from windeck.windows.device_balanced import DeviceBalancedWindows
-
         return DeviceBalancedWindows(
             self.windows.balanced(weights, epoch_length=epoch_length), self
         )
@@ -209,12 +237,16 @@ class DeviceWindows:
         return f"{self.windows!r} on {self.device}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DeviceWindows, (self.windows, str(self.device))
+        return _move_again, (self.windows, str(self.device))
 
 
-def _check_dtypes(windows: Windows, device: torch.device) -> None:
+def _move_again(windows: HostWindows, device: str) -> DeviceWindows[Any]:
+    return windows.to(device)
+
+
+def _check_dtypes(keys: BatchKeys, device: torch.device) -> None:
     """Raise a TypeError for a dtype that the device does not have."""
-    for key in windows._keys:
+    for key in keys.chosen:
         if device.type == "mps" and key.dtype == "float64":
             raise TypeError(
                 f"{key.name} is float64, which {device} does not have; expected windows with "
@@ -256,9 +288,9 @@ class _DeviceKey:
     """One key of a batch, and its mask."""
 
     def __init__(
-        self, key: BatchKey, rows: _DeviceRows, windows: Windows, device: torch.device
+        self, key: BatchKey, rows: _DeviceRows, span: WindowSpan, device: torch.device
     ) -> None:
-        dilation, channels = windows.span.dilation, len(key.columns)
+        dilation, channels = span.dilation, len(key.columns)
         parts = [first + dilation * np.arange(count) for first, count in key.segments]
         steps: Int64 = np.concatenate(parts)
         self.name = key.name
@@ -411,7 +443,7 @@ class _DeviceColumns(DeviceLayout):
         return found
 
     def _kept(self) -> tuple[Any, ...]:
-        return self.windows.table, self.windows.scaler
+        return self.table, self.spec.scaler
 
     def _cache_key(self, group: BatchKey, device: torch.device) -> tuple[Any, ...]:
         identities = tuple(map(id, self._kept()))
@@ -420,7 +452,7 @@ class _DeviceColumns(DeviceLayout):
 
     def _move(self, group: BatchKey, device: torch.device) -> _DeviceRows:
         """Convert all rows of the columns of a group, some at a time, and copy them."""
-        table, channels = self.windows.table, len(group.columns)
+        table, channels = self.table, len(group.columns)
         front, back = (0, 0) if group.static else (self.front, self.back)
         total = (table.num_series if group.static else table.num_rows) + front + back
         channels_first = group.layout == "bct" and not group.static
@@ -445,7 +477,7 @@ class _DeviceColumns(DeviceLayout):
 
         Each series is split into windows of adjacent rows, with as many rows as most series have.
         """
-        windows, table = self.windows, self.windows.table
+        table = self.table
         begin, lengths = table.offsets[:-1], np.diff(table.offsets)
         if group.static:
             lengths = np.minimum(lengths, 1)  # Of a series without rows nothing is read.
@@ -455,14 +487,14 @@ class _DeviceColumns(DeviceLayout):
         masked = self.has_masks(group)
         key = replace(group, segments=((0, step),), layout="btc", static=False, mask=masked)
         plan = FieldPlan(
-            replace(windows._selection, span=WindowSpan(step)),
+            replace(self.selection, span=WindowSpan(step)),
             table,
-            windows._columns,
+            self.columns,
             [key],
             INDEX_KEYS,
-            windows.scaler,
+            self.spec.scaler,
         )
-        gatherer = BatchGatherer(index, plan, table, windows._columns)
+        gatherer = BatchGatherer(index, plan, table, self.columns)
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
         for at in range(0, len(index), some):
             numbers = np.arange(at, min(at + some, len(index)), dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,16 +11,40 @@ from windeck._core import Permutation, hash_words
 from windeck._util.indices import as_indices
 from windeck._util.validation import LIMIT, check_integer
 from windeck.device_orders import DevicePermutation, KeyedPermutations
-from windeck.sources import Fingerprint
-from windeck.windows.balanced import SERIES, SLOTS
-
-if TYPE_CHECKING:
-    from windeck.windows.balanced import BalancedWindows
-    from windeck.windows.device import DeviceWindows
+from windeck.sources import DeviceSource, Fingerprint, Source
+from windeck.windows.balance import SERIES, SLOTS, Balance
 
 __all__ = ["DeviceBalancedEpoch", "DeviceBalancedWindows"]
 
 Tensors = dict[str, torch.Tensor]
+
+
+class HostBalancedWindows(Source, Protocol):
+    """`BalancedWindows` in host memory, with what a source on a device uses of them."""
+
+    @property
+    def balance(self) -> Balance:
+        """The windows of each series in every epoch."""
+
+    def check_growth(self, larger: object) -> None:
+        """Check that a table has only grown."""
+
+    def to(self, device: Any) -> DeviceBalancedWindows:
+        """Return these windows as a source on a device."""
+
+
+class TensorWindows(DeviceSource, Protocol):
+    """`DeviceWindows`, with what a balanced source uses of them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+
+    def gather_row_tensors(self, samples: Any) -> Tensors:
+        """Return a batch before `present`."""
+
+    def present(self, batch: Tensors) -> Tensors:
+        """Return a batch with past and future in place of buffers."""
 
 
 class DeviceBalancedWindows:
@@ -37,12 +61,14 @@ class DeviceBalancedWindows:
         Bytes on the device. Other windows may share the columns.
     """
 
-    def __init__(self, balanced: BalancedWindows, windows: DeviceWindows) -> None:
-        self.balanced, self.windows, self.device = balanced, windows, windows.device
-        borders = np.concatenate([[0], np.cumsum(balanced.counts)])
+    def __init__(self, balanced: HostBalancedWindows, windows: TensorWindows) -> None:
+        self.balanced, self.windows = balanced, windows
+        self.device: torch.device = windows.device
+        balance = balanced.balance
+        borders = np.concatenate([[0], np.cumsum(balance.counts)])
         self._borders = torch.from_numpy(borders).to(self.device)
-        self._starts = torch.from_numpy(balanced._starts[:-1].copy()).to(self.device)
-        self._sizes = torch.from_numpy(balanced._sizes.copy()).to(self.device)
+        self._starts = torch.from_numpy(balance.starts[:-1].copy()).to(self.device)
+        self._sizes = torch.from_numpy(balance.sizes.copy()).to(self.device)
         own = self._borders.nbytes + self._starts.nbytes + self._sizes.nbytes
         self.nbytes = windows.nbytes + own
 
@@ -83,7 +109,7 @@ class DeviceBalancedWindows:
         return _moved, (self.balanced, str(self.device))
 
 
-def _moved(balanced: BalancedWindows, device: str) -> DeviceBalancedWindows:
+def _moved(balanced: HostBalancedWindows, device: str) -> DeviceBalancedWindows:
     return balanced.to(device)
 
 
@@ -99,7 +125,7 @@ class DeviceBalancedEpoch:
 
     def __init__(self, source: DeviceBalancedWindows, epoch: int, seed: int) -> None:
         # Visits of a series are counted from epoch 0 on, in int64.
-        most = LIMIT // int(source.balanced.counts.max()) - 1
+        most = LIMIT // int(source.balanced.balance.counts.max()) - 1
         self.base, self.epoch = source.windows, check_integer("epoch", epoch, most=most)
         self._source = source
         order = Permutation(len(source), seed=hash_words(seed, SLOTS), epoch=epoch)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from windeck.columns.dtypes import item_bytes
-from windeck.windows.batch_spec import BatchKey, can_miss
-
-if TYPE_CHECKING:
-    from windeck.windows.windows import Windows
+from windeck.table.table import Table
+from windeck.windows.batch_spec import BatchKey, BatchKeys, can_miss
+from windeck.windows.joined import native_keys
+from windeck.windows.specification import WindowSpec
+from windeck.windows.subset import WindowSelection
 
 __all__ = ["DeviceLayout"]
 
@@ -20,26 +20,31 @@ class DeviceLayout:
 
     Attributes
     ----------
-    windows : Windows
-    keys
+    table, spec, selection
+        The table, the options of the windows, and the windows selected.
+    columns
+        The columns used, by name.
+    batch_keys
         The keys of a batch.
+    keys, views
+        The keys that are made on the device, and the views of buffers among them.
     groups
         Names of columns, and what decides their values besides the scaler.
     front, back
         Rows before the first row and after the last one of the table, for windows with padding.
     """
 
-    def __init__(self, windows: Windows) -> None:
-        self.windows = windows
-        span = windows.span
-        self.front, self.back = span.max_padding, span.rows - span.needed_rows
-        self.keys = windows._native_keys()
+    def __init__(self, table: Table, spec: WindowSpec, selection: WindowSelection) -> None:
+        self.table, self.spec, self.selection = table, spec, selection
+        self.columns = spec.columns_of(table)
+        self.batch_keys = BatchKeys.of(spec, self.columns)
+        self.front, self.back = spec.span.max_padding, spec.span.rows - spec.span.needed_rows
+        self.keys, self.views = native_keys(self.batch_keys.chosen, spec)
         self.groups = list(dict.fromkeys(map(self.group_of, self.keys)))
         self._masked = {self.group_of(key) for key in self.keys if key.mask}
 
     def group_of(self, key: BatchKey) -> BatchKey:
         """Return a key with what past and future of a role have in common."""
-        columns = self.windows._columns
         return replace(
             key,
             name="rows",
@@ -48,7 +53,7 @@ class DeviceLayout:
             padded=False,
             without_channels=False,
             mask=False,
-            fills_nan=any(can_miss(columns[name]) for name in key.columns),
+            fills_nan=any(can_miss(self.columns[name]) for name in key.columns),
             fill=math.nan if math.isnan(key.fill) else key.fill,  # one object: it equals itself
         )
 
@@ -58,14 +63,14 @@ class DeviceLayout:
 
     def bytes_of(self, group: BatchKey) -> int:
         """Return the bytes of the columns of a group, masks included."""
-        table = self.windows.table
+        table = self.table
         rows = table.num_series if group.static else self.front + table.num_rows + self.back
         return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + self.has_masks(group))
 
     @property
     def index_bytes(self) -> int:
         """Bytes of the start rows."""
-        selection, series = self.windows._selection, self.windows.table.num_series
+        selection, series = self.selection, self.table.num_series
         words = 0 if selection.keep is None else len(selection.keep) // 8 + 1
         return 24 * len(selection.runs.count) + 8 + 8 * (series + 1) + (8 + 8) * words
 

@@ -1,4 +1,4 @@
-"""Predictions as a table with series and time stamps."""
+"""Predictions of windows in original units, and as a table with series and time stamps."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from windeck._util.indices import Int64
+from windeck import _core
+from windeck._util.indices import Int64, as_indices
 from windeck._util.text import unknown_column
 from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
+from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
 from windeck.windows.index import WindowSpan
-from windeck.windows.origins import find_series
-from windeck.windows.scaler_fitting import affine, as_array
+from windeck.windows.origins import channel_axis
+from windeck.windows.scaler import in_original_units
+from windeck.windows.scaler_fitting import as_array
+from windeck.windows.specification import Names, WindowSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from windeck.table.table import Table
-    from windeck.windows.windows import Windows
 
 # Days of a calendar month, of a quarter, of half a year and of a year.
 _CALENDAR_DAYS = {*range(28, 32), *range(90, 93), *range(181, 185), 365, 366}
 
 
-def as_predictions(
+def _as_predictions(
     predictions: Any, windows: int, columns: Sequence[str], layout: str
 ) -> npt.NDArray[Any]:
     """Return predictions in the layout of batches as an array (windows, horizon, columns)."""
@@ -73,24 +74,92 @@ def _of_columns(
     return np.stack(arrays, axis=2)
 
 
-def in_units(
-    windows: Windows, values: Any, columns: Sequence[str], axis: int | None, series_id: Any
+def inverse_transform(
+    table: Table,
+    spec: WindowSpec,
+    index: _core.WindowIndex,
+    values: Any,
+    indices: Any,
+    columns: Names,
+    series_id: Any,
 ) -> Any:
-    """Return values of columns of windows in original units; see `Windows.inverse_transform`."""
+    """Return scaled values of windows in original units; see `Windows.inverse_transform`."""
+    if isinstance(values, Mapping):
+        return {
+            name: inverse_transform(table, spec, index, array, indices, name, series_id)
+            for name, array in values.items()
+        }
+    names, shape = _column_names(spec, columns), tuple(values.shape)
+    axis = None
+    if len(shape) != 2 or len(names) != 1:
+        axis = channel_axis(shape, names, 1 if spec.layout == "bct" else -1)
+    if series_id is not None and indices is not None:
+        raise ValueError("`indices` and `series_id` must not both be given")
+    if series_id is None and spec.scaler is not None and spec.scaler.series is not None:
+        numbers = _window_numbers(index, indices)
+        if len(numbers) != shape[0]:
+            raise ValueError(
+                f"`values` must have a row for each of {len(numbers)} windows, got shape "
+                f"{shape}; expected `indices` or `series_id` of other rows"
+            )
+        series_id, _ = index.locate(numbers)
+    return _in_units(table, spec, values, names, axis, series_id)
+
+
+def _column_names(spec: WindowSpec, columns: Names) -> tuple[str, ...]:
+    """Return the names of columns given, or of the targets."""
+    if columns is None:
+        return spec.roles.target
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _window_numbers(index: _core.WindowIndex, indices: Any) -> Int64:
+    """Return the numbers of windows given, or of all windows."""
+    return np.arange(len(index), dtype=np.int64) if indices is None else as_indices(indices)
+
+
+def _in_units(
+    table: Table,
+    spec: WindowSpec,
+    values: Any,
+    columns: Sequence[str],
+    axis: int | None,
+    series_id: Any,
+) -> Any:
+    """Return values of columns of windows in original units."""
     for name in columns:
-        if name not in windows.roles.all:
-            raise unknown_column(name, windows.roles.all, "the windows")
-    scaler = windows.scaler
-    if scaler is None:
+        if name not in spec.roles.all:
+            raise unknown_column(name, spec.roles.all, "the windows")
+    if spec.scaler is None:
         return values
-    shape, series = tuple(values.shape), None
-    if scaler.series is not None:
-        series = find_series(scaler, series_id, shape[0], windows)
-    center, spread = scaler._center_spread_of(columns, series, shape, axis)
-    return affine(values, spread, center)
+    return in_original_units(spec.scaler, values, columns, axis, series_id, table)
 
 
 def prediction_table(
+    table: Table,
+    spec: WindowSpec,
+    index: _core.WindowIndex,
+    predictions: Any,
+    indices: Any,
+    columns: Names,
+    step: Any,
+    scaled: bool | None,
+) -> pa.Table:
+    """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
+    numbers, names = _window_numbers(index, indices), _column_names(spec, columns)
+    series, starts = index.locate(numbers)
+    values = _as_predictions(predictions, len(numbers), names, spec.layout)
+    if scaled is None and spec.scaler is not None:
+        raise ValueError(
+            "`scaled` must be given, as the windows have a scaler: scaled=True for predictions "
+            "that are scaled as batches are, scaled=False for those in original units"
+        )
+    if scaled:
+        values = _in_units(table, spec, values, names, -1, series)
+    return _arrow_table(table, spec.span, series, starts, values, names, step)
+
+
+def _arrow_table(
     table: Table,
     span: WindowSpan,
     series: Int64,
@@ -99,7 +168,7 @@ def prediction_table(
     columns: Sequence[str],
     step: Any,
 ) -> pa.Table:
-    """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
+    """Return predictions of windows as an Arrow table."""
     import pyarrow as pa
 
     horizon = values.shape[1]

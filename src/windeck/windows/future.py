@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,47 @@ from windeck.table.series import match_names, plain_names
 from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
 from windeck.windows.forecasts import stamps_at
-from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
+from windeck.windows.index import PAD_START, WindowRuns
+from windeck.windows.specification import ColumnRoles, WindowSpec
 from windeck.windows.subset import WindowSelection
 
-if TYPE_CHECKING:
-    from windeck.windows.batch_spec import ColumnRoles
+
+def latest(
+    table: Table, spec: WindowSpec, selection: WindowSelection, future: bool | Table, step: Any
+) -> tuple[Table, WindowSpec, WindowSelection]:
+    """Return the last contexts of series as table, options and selection; see `Windows.latest`."""
+    with_table = isinstance(future, Table)
+    if not with_table and not isinstance(future, bool):
+        raise TypeError(f"`future` must be a bool or a Table, got a {type(future).__name__}")
+    if future is not False and not spec.span.prediction_length:
+        raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
+    if step is not None and not with_table:
+        raise ValueError(f"`step` is {step!r}, expected future=table with it")
+    targets = [table.column(name) for name in spec.roles.target]
+    selection = _latest_windows(
+        selection, table, targets, future=future is not False, follows=future is True
+    )
+    if isinstance(future, Table):
+        table, selection = _add_future(selection, spec.roles, table, future, step)
+    keys = spec.keys
+    if future is False and keys is not None and spec.layout != "columns":
+        keys = tuple(name for name in keys if name[:7] != "future_")
+        if not keys:
+            raise ValueError(f"`keys` is {spec.keys}, expected a key of windows without a future")
+    # Options that choose windows for training do not apply.
+    spec = replace(
+        spec,
+        span=selection.span,
+        keys=keys,
+        max_missing=1.0,
+        max_gap=None,
+        min_observed_past=None,
+        min_observed_future=None,
+    )
+    return table, spec, selection
 
 
-def latest_windows(
+def _latest_windows(
     selection: WindowSelection,
     table: Table,
     targets: Sequence[ColumnData],
@@ -91,7 +124,7 @@ def latest_windows(
             f"{series - found} of {series} series are shorter than a context of {context} rows "
             f"and have no latest one: {some_names(names, short)}"
             + ("" if sides else "; pad='start' serves them with padding"),
-            stacklevel=3,
+            stacklevel=4,
         )
     if follows:
         _check_future(runs.take(np.flatnonzero(fits)), stop[fits], ahead, table, targets)
@@ -134,13 +167,12 @@ def _check_future(
             f"targets of {len(longer)} series are unknown for more than the last {ahead} rows: "
             f"{some_names(names, longer)}; their forecast is of the last {ahead} rows, and its "
             "context ends with missing targets",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
-def add_future(
+def _add_future(
     selection: WindowSelection,
-    span: WindowSpan,
     roles: ColumnRoles,
     table: Table,
     future: Table,
@@ -157,6 +189,7 @@ def add_future(
         If a table has no time stamps, or `future` lacks a series, a row or a column, or has it
         twice, or in another dtype.
     """
+    span = selection.span
     runs = selection.runs.take(np.flatnonzero(selection.runs.count))
     begin, stop = table.offsets[runs.series], runs.first + span.past_last + 1
     low = np.maximum(runs.first, begin)

@@ -6,68 +6,53 @@ Past and future of a role are one array (batch, past + future, channel), gathere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from windeck.sources import Batch
 from windeck.windows.batch_spec import BatchKey
-from windeck.windows.index import WindowSpan
-from windeck.windows.windows import Windows
+from windeck.windows.specification import WindowSpec
 
-__all__ = ["JoinedWindows"]
+__all__ = ["Views", "dtypes_of_buffers", "native_keys", "present"]
 
 #: Roles with columns of past and future; also the names of their buffers.
 _ROLES = ("target", "known")
 
-#: The views of a buffer: their keys, and their parts of it.
-_Views = dict[str, list[tuple[str, tuple[Any, ...]]]]
+#: The views of buffers by name: their keys, and their parts of the buffer.
+Views: TypeAlias = "dict[str, list[tuple[str, tuple[Any, ...]]]]"
 
 
-class JoinedWindows(Windows):
-    """Windows whose past and future of a role are views of one buffer; see `Windows.joined`."""
-
-    def _native_keys(self) -> list[BatchKey]:
-        keys, self._views = _join(self._keys, self.span, self.layout)
-        return keys
-
-    def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
-        """Return a batch; as `Windows.gather`, but `out` has the keys of `gather_rows`."""
-        return self.present(self.gather_rows(indices, out, threads))
-
-    def gather_rows(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
-        """Return a batch with buffers: ``target``, ``target_mask``, ``known``, ``known_mask``."""
-        return super().gather(indices, out, threads)
-
-    def whole(self, rows: Batch) -> Batch:
-        """Return no arrays: all of a batch are rows."""
-        return {}
-
-    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return a batch with past and future in place of the buffers; for arrays and tensors."""
-        shown = {}
-        for name, array in batch.items():
-            views = self._views.get(name)
-            if views is None:
-                shown[name] = array
-                continue
-            for key, part in views:
-                shown[key] = array[part]
-        return shown
-
-    @property
-    def torch_dtypes(self) -> dict[str, str]:
-        """As `Windows.torch_dtypes`, with the buffers."""
-        bits = super().torch_dtypes
-        past = {name: f"past_{name}" for name in _ROLES if name in self._views}
-        return bits | {name: bits[key] for name, key in past.items() if key in bits}
+def present(batch: dict[str, Any], views: Views) -> dict[str, Any]:
+    """Return a batch with past and future in place of the buffers; for arrays and tensors."""
+    if not views:
+        return batch
+    shown = {}
+    for name, array in batch.items():
+        if name not in views:
+            shown[name] = array
+            continue
+        for key, part in views[name]:
+            shown[key] = array[part]
+    return shown
 
 
-def _join(keys: Sequence[BatchKey], span: WindowSpan, layout: str) -> tuple[list[BatchKey], _Views]:
-    """Return the keys with those of past and future replaced by buffers, and their views."""
+def dtypes_of_buffers(dtypes: Mapping[str, str], views: Views) -> dict[str, str]:
+    """Return the dtypes of buffers, of those of keys that NumPy lacks."""
+    past = {name: f"past_{name}" for name in _ROLES if name in views}
+    return {name: dtypes[key] for name, key in past.items() if key in dtypes}
+
+
+def native_keys(keys: Sequence[BatchKey], spec: WindowSpec) -> tuple[list[BatchKey], Views]:
+    """Return the keys that the native gather makes, and the views of buffers among them.
+
+    Of joined windows the keys of past and future of a role are replaced by one of a buffer.
+    """
+    if not spec.joined:
+        return list(keys), {}
+    span, layout = spec.span, spec.layout
     by_name = {key.name: key for key in keys}
     joined: list[BatchKey] = []
-    views: _Views = {}
+    views: Views = {}
     lead = (slice(None), slice(None)) if layout == "bct" else (slice(None),)
     length = span.context_length
     parts = ((*lead, slice(None, length)), (*lead, slice(length, None)))

@@ -8,26 +8,29 @@ numbers are compared with all tables that they may be of, and used only where th
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from windeck._util.indices import Int64
-from windeck.table.series import match_names
+from windeck.table.series import match_names, plain_names
 from windeck.table.table import Table
-from windeck.windows.scaler_fitting import as_array, table_of
-
-if TYPE_CHECKING:
-    from windeck.windows.scaler import Scaler
-    from windeck.windows.windows import Windows
+from windeck.windows.scaler_fitting import SeriesName, as_array
 
 # Different origins that a scaler remembers; with more of them numbers alone are not used.
 REMEMBERED = 8
 
-#: The windows of this process, by their identities.
-_live: WeakValueDictionary[int, Windows] = WeakValueDictionary()
+# Tables of which the rows of their series are kept.
+MATCHED = 8
+
+_CURE = (
+    "expected table=windows (or the table whose numbers they are), names of series, or "
+    "`windows.inverse_transform`"
+)
 
 
 class BatchOrigin(NamedTuple):
@@ -57,50 +60,72 @@ class BatchSeries(NamedTuple):
     numbers: Int64
 
 
-def note_windows(windows: Windows) -> None:
-    """Note windows as an origin of batches: of their scaler, and of others while they exist."""
-    _live[id(windows)] = windows
-    if windows.scaler is not None:
-        remember(windows.scaler, _origin_of(windows))
+@dataclass(frozen=True, eq=False)
+class NotedWindows:
+    """Windows of this process, as an origin of batches; each `Windows` holds its own.
 
-
-def remember(scaler: Scaler, origin: BatchOrigin) -> None:
-    """Note an origin of batches for a scaler, as long as it exists."""
-    if len(scaler._origins) <= REMEMBERED and origin not in scaler._origins:
-        scaler._origins.append(origin)
-
-
-def _origin_of(windows: Windows) -> BatchOrigin:
-    return BatchOrigin(windows.table.series_names, windows.layout, windows.roles.target)
-
-
-def find_origins(scaler: Scaler, table: Table | Windows | None) -> list[BatchOrigin]:
-    """Return the origins that a batch for a scaler may have, or that of `table` if it is given.
-
-    Those of the windows that the scaler has scaled in this process, or else of the data that it was
-    fitted on; and of other windows that exist and have columns of it, unless a scaler of other
-    values scales them. Numbers are the names of series without names, so a table with names is no
-    origin for a scaler without, and vice versa.
+    Attributes
+    ----------
+    origin
+        The origin of their batches.
+    columns
+        All columns that they use.
+    scaler
+        The origins that their scaler has noted, or None without a scaler.
     """
-    if isinstance(table, Table):
-        return [BatchOrigin(table.series_names)]
-    if table is not None:
-        table_of(table, "table")  # Raises for anything else.
-        return [_origin_of(table)]
-    names = scaler.series or ()
-    origins = [one for one in scaler._origins if one.layout] or list(scaler._origins)
-    if not origins and _are_numbers(names):
-        origins.append(BatchOrigin(names))
-    for reference in _live.valuerefs():
-        windows = reference()
-        if windows is None or windows.scaler is scaler:
-            continue
-        if windows.scaler is not None and windows.scaler._digest != scaler._digest:
-            continue
-        alike = _are_numbers(windows.table.series_names) == _are_numbers(names)
-        if (alike or scaler.series is None) and _shares(windows, scaler):
-            origins.append(_origin_of(windows))
-    return origins
+
+    origin: BatchOrigin
+    columns: tuple[str, ...]
+    scaler: ScalerOrigins | None
+
+
+class TableWindows(Protocol):
+    """`Windows`, with what scalers use of them."""
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns used."""
+
+    @property
+    def noted(self) -> NotedWindows:
+        """Their origin of batches."""
+
+    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
+        """Return first rows, last rows + 1 and series of the stretches of rows that are read."""
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+
+
+#: The windows of this process, by the identities of their notes.
+_live: WeakValueDictionary[int, NotedWindows] = WeakValueDictionary()
+
+
+def note_windows(
+    origin: BatchOrigin, columns: tuple[str, ...], scaler: ScalerOrigins | None
+) -> NotedWindows:
+    """Note windows as an origin of batches: of their scaler, and of others while they exist.
+
+    Windows exist as long as the result does.
+    """
+    noted = NotedWindows(origin, columns, scaler)
+    _live[id(noted)] = noted
+    if scaler is not None:
+        scaler.remember(origin)
+    return noted
+
+
+def table_of(data: Table | TableWindows, name: str = "data") -> Table:
+    """Return the table itself, or that of the windows, argument `name`."""
+    if isinstance(data, Table):
+        return data
+    if not hasattr(data, "covered_rows"):
+        raise TypeError(f"`{name}` must be a Table or Windows, got a {type(data).__name__}")
+    return data.table
 
 
 def _are_numbers(names: Sequence[Any]) -> bool:
@@ -108,86 +133,157 @@ def _are_numbers(names: Sequence[Any]) -> bool:
     return all(number == name for number, name in enumerate(names))
 
 
-def _shares(windows: Windows, scaler: Scaler) -> bool:
-    return not set(scaler.columns).isdisjoint(windows.roles.all)
+class ScalerOrigins:
+    """The origins of the batches of one scaler, in this process.
 
-
-# --- series --------------------------------------------------------------------------------------
-
-
-def find_series(
-    scaler: Scaler, series_id: Any, count: int, table: Table | Windows | None
-) -> BatchSeries:
-    """Return the series of a batch, given by names or by numbers.
-
-    Raises
-    ------
-    IndexError
-        For a number that no table has.
-    TypeError, ValueError
-        If there is not one name or number for each sample, or if numbers may be of several tables
-        which number the series differently, or of none that is known.
+    Parameters
+    ----------
+    columns
+        The columns of the scaler.
+    series
+        Names of its series, or None where all share one scaling.
+    make_digest
+        Function that returns a digest of its statistics. It must not refer to the scaler, which
+        would then be freed by the garbage collector only.
     """
-    if series_id is None:
-        raise ValueError("`series_id` must be given: the scaler is per series")
-    given = _as_given(series_id)
-    if (not isinstance(given, list) and given.ndim != 1) or len(given) != count:
+
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        series: tuple[SeriesName, ...] | None,
+        make_digest: Callable[[], str],
+    ) -> None:
+        self.columns, self.series, self._make_digest = columns, series, make_digest
+        #: The data fitted on, and the windows scaled.
+        self.remembered: list[BatchOrigin] = []
+        self._matched: list[tuple[tuple[Any, ...], Int64]] = []
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the statistics of the scaler."""
+        return self._make_digest()
+
+    @cached_property
+    def _series_rows(self) -> dict[SeriesName, int]:
+        """The row of each series by name."""
+        return {name: row for row, name in enumerate(self.series or ())}
+
+    def remember(self, origin: BatchOrigin) -> None:
+        """Note an origin of batches, as long as the scaler exists."""
+        if len(self.remembered) <= REMEMBERED and origin not in self.remembered:
+            self.remembered.append(origin)
+
+    def rows_of(self, names: tuple[Any, ...]) -> Int64:
+        """Return the row of each series of a table, given its names; -1 for an unknown one.
+
+        Kept for some tables: O(1) time after the first call.
+        """
+        for known, rows in list(self._matched):
+            if known is names:
+                return rows
+        plain = plain_names(names)
+        if plain == self.series:
+            rows = np.arange(len(names), dtype=np.int64)
+        else:
+            rows = match_names(plain, self._series_rows)
+        self._matched.append((names, rows))
+        del self._matched[:-MATCHED]
+        return rows
+
+    def find(self, table: Table | TableWindows | None) -> list[BatchOrigin]:
+        """Return the origins that a batch may have, or that of `table` if it is given.
+
+        Those of the windows that the scaler has scaled in this process, or else of the data that it
+        was fitted on; and of other windows that exist and have columns of it, unless a scaler of
+        other values scales them. Numbers are the names of series without names, so a table with
+        names is no origin for a scaler without, and vice versa.
+        """
+        if isinstance(table, Table):
+            return [BatchOrigin(table.series_names)]
+        if table is not None:
+            table_of(table, "table")  # Raises for anything else.
+            return [table.noted.origin]
+        names = self.series or ()
+        origins = [one for one in self.remembered if one.layout] or list(self.remembered)
+        if not origins and _are_numbers(names):
+            origins.append(BatchOrigin(names))
+        for reference in _live.valuerefs():
+            noted = reference()
+            if noted is None or noted.scaler is self:
+                continue
+            if noted.scaler is not None and noted.scaler.digest != self.digest:
+                continue
+            alike = _are_numbers(noted.origin.names) == _are_numbers(names)
+            if (alike or self.series is None) and not set(self.columns).isdisjoint(noted.columns):
+                origins.append(noted.origin)
+        return origins
+
+    def find_series(
+        self, series_id: Any, count: int, table: Table | TableWindows | None
+    ) -> BatchSeries:
+        """Return the series of a batch, given by names or by numbers.
+
+        Raises
+        ------
+        IndexError
+            For a number that no table has.
+        TypeError, ValueError
+            If there is not one name or number for each sample, or if numbers may be of several
+            tables which number the series differently, or of none that is known.
+        """
+        if series_id is None:
+            raise ValueError("`series_id` must be given: the scaler is per series")
+        given = _as_given(series_id)
+        if (not isinstance(given, list) and given.ndim != 1) or len(given) != count:
+            raise ValueError(
+                f"`series_id` must be integers of shape ({count},), or names, one for each sample, "
+                f"got shape {(len(given),) if isinstance(given, list) else given.shape}"
+            )
+        if isinstance(given, list):
+            rows = match_names(given, self._series_rows)
+            return BatchSeries(rows, given, np.arange(count, dtype=np.int64))
+        numbers = given.astype(np.int64, copy=False)
+        if table is None and len(self.remembered) > REMEMBERED:
+            raise ValueError(
+                f"`series_id` has numbers, and the scaler has scaled windows of more than "
+                f"{REMEMBERED} tables with other series; {_CURE}"
+            )
+        found, most = self._agreed(numbers, self.find(table))
+        if len(found) > 1:
+            # Windows that are no longer used may wait for the garbage collector.
+            gc.collect()
+            found, most = self._agreed(numbers, self.find(table))
+        if len(found) == 1:
+            return found[0]
+        if len(found) > 1:
+            raise ValueError(
+                "`series_id` has numbers that mean other series in different tables with columns "
+                f"of the scaler, such as {_difference(found)}; {_CURE}"
+            )
+        if most:
+            bad = numbers[(numbers < 0) | (numbers >= most)]
+            raise IndexError(f"`series_id` must be in [0, {most}), got {bad[0]}")
         raise ValueError(
-            f"`series_id` must be integers of shape ({count},), or names, one for each sample, got "
-            f"shape {(len(given),) if isinstance(given, list) else given.shape}"
+            "`series_id` has numbers of a table that is not known: the scaler has its series by "
+            f"name, and no data in this process that it was fitted on or may scale; {_CURE}"
         )
-    if isinstance(given, list):
-        rows = match_names(given, scaler._series_rows)
-        return BatchSeries(rows, given, np.arange(count, dtype=np.int64))
-    numbers = given.astype(np.int64, copy=False)
-    if table is None and len(scaler._origins) > REMEMBERED:
-        raise ValueError(
-            f"`series_id` has numbers, and the scaler has scaled windows of more than {REMEMBERED} "
-            f"tables with other series; {_CURE}"
-        )
-    found, most = _agreed(scaler, numbers, find_origins(scaler, table))
-    if len(found) > 1:
-        # Windows that are no longer used may wait for the garbage collector.
-        gc.collect()
-        found, most = _agreed(scaler, numbers, find_origins(scaler, table))
-    if len(found) == 1:
-        return found[0]
-    if len(found) > 1:
-        raise ValueError(
-            "`series_id` has numbers that mean other series in different tables with columns of "
-            f"the scaler, such as {_difference(found)}; {_CURE}"
-        )
-    if most:
-        bad = numbers[(numbers < 0) | (numbers >= most)]
-        raise IndexError(f"`series_id` must be in [0, {most}), got {bad[0]}")
-    raise ValueError(
-        "`series_id` has numbers of a table that is not known: the scaler has its series by name, "
-        f"and no data in this process that it was fitted on or may scale; {_CURE}"
-    )
 
+    def _agreed(
+        self, numbers: Int64, origins: Sequence[BatchOrigin]
+    ) -> tuple[list[BatchSeries], int]:
+        """Return the series that numbers may mean, one entry if all agree, and the most series.
 
-_CURE = (
-    "expected table=windows (or the table whose numbers they are), names of series, or "
-    "`windows.inverse_transform`"
-)
-
-
-def _agreed(
-    scaler: Scaler, numbers: Int64, origins: Sequence[BatchOrigin]
-) -> tuple[list[BatchSeries], int]:
-    """Return the series that numbers may mean, one entry if all agree, and the most series.
-
-    A table in which a number does not exist is no origin.
-    """
-    known = list({id(origin.names): origin.names for origin in origins}.values())
-    found: list[BatchSeries] = []
-    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=-1))
-    for names in known:
-        if low >= 0 and high < len(names):
-            rows = scaler._rows_of(names)[numbers]
-            if not any(np.array_equal(rows, other.rows) for other in found):
-                found.append(BatchSeries(rows, names, numbers))
-    return found, max(map(len, known), default=0)
+        A table in which a number does not exist is no origin.
+        """
+        known = list({id(origin.names): origin.names for origin in origins}.values())
+        found: list[BatchSeries] = []
+        low, high = int(numbers.min(initial=0)), int(numbers.max(initial=-1))
+        for names in known:
+            if low >= 0 and high < len(names):
+                rows = self.rows_of(names)[numbers]
+                if not any(np.array_equal(rows, other.rows) for other in found):
+                    found.append(BatchSeries(rows, names, numbers))
+        return found, max(map(len, known), default=0)
 
 
 def _difference(found: Sequence[BatchSeries]) -> str:

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64
 from windeck._util.terminal import escaped
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_integer
 from windeck.columns.dtypes import Bools
-from windeck.table.series import match_names, plain_names
+from windeck.table.series import plain_names
+from windeck.table.table import Table
 from windeck.windows import origins, scaler_fitting
-from windeck.windows.scaler_fitting import KINDS, Estimates, Float64, SeriesName, affine
-from windeck.windows.scaler_json import FORMAT, UNSEEN, parse_scaler
-
-if TYPE_CHECKING:
-    from windeck.table.table import Table
-    from windeck.windows.origins import BatchOrigin, BatchSeries
-    from windeck.windows.windows import Windows
-
+from windeck.windows.origins import (
+    BatchOrigin,
+    BatchSeries,
+    NotedWindows,
+    ScalerOrigins,
+    TableWindows,
+    table_of,
+)
+from windeck.windows.scaler_fitting import (
+    KINDS,
+    Estimates,
+    Float64,
+    RowStretches,
+    SeriesName,
+    affine,
+)
+from windeck.windows.scaler_json import UNSEEN, digest_statistics, parse_scaler, plain_statistics
 
 KindName = Literal["standard", "minmax", "robust", "mean_abs"]
 UnseenName = Literal["error", "global", "skip"]
-
-# Tables of which the rows of their series are kept.
-MATCHED = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +111,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        data: Table | Windows,
+        data: Table | TableWindows,
         *,
         kind: KindName = "standard",
         columns: str | Sequence[str] | None = None,
@@ -166,17 +173,18 @@ class Scaler:
             raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}")
         if sample is not None:
             sample = check_integer("sample", sample, least=2)
-        names = scaler_fitting.choose_columns(data, columns)
+        table = table_of(data)
+        names = scaler_fitting.choose_columns(table, data.column_names, columns)
         pooled, by_series = scaler_fitting.estimate_columns(
-            data, names, kind, sample, per_series, seed
+            table, _rows_read(data), names, kind, sample, per_series, seed
         )
         _check_observed(names, pooled if by_series is None else by_series)
         together = cls._of(kind, names, pooled, None, unseen)
         if by_series is None:
             return together
-        found = scaler_fitting.table_of(data).series_names
+        found = table.series_names
         scaler = cls._of(kind, names, by_series, plain_names(found), unseen, together)
-        origins.remember(scaler, origins.BatchOrigin(found))
+        scaler._origins.remember(BatchOrigin(found))
         return scaler
 
     @classmethod
@@ -188,7 +196,7 @@ class Scaler:
         TypeError, ValueError
             As for `fit`.
         """
-        names = scaler_fitting.choose_columns(table, None)
+        names = scaler_fitting.choose_columns(table, table.column_names, None)
         found = scaler_fitting.estimate_sample(table, names, kind, total)
         _check_observed(names, found)
         return cls._of(kind, names, found, None, "global")
@@ -242,8 +250,8 @@ class Scaler:
         assert other.pooled is not None
         pooled = self.pooled.merge(other.pooled)
         merged = self._of(self.kind, self.columns, found, series, self.unseen, pooled)
-        for origin in (*self._origins, *other._origins):
-            origins.remember(merged, origin)
+        for origin in (*self._origins.remembered, *other._origins.remembered):
+            merged._origins.remember(origin)
         return merged
 
     @property
@@ -293,7 +301,7 @@ class Scaler:
         columns: str | Sequence[str] | None = None,
         series_id: Any = None,
         axis: int | None = None,
-        table: Table | Windows | None = None,
+        table: Table | TableWindows | None = None,
     ) -> Any:
         """Scale values as windows with this scaler do.
 
@@ -353,7 +361,7 @@ class Scaler:
         columns: str | Sequence[str] | None = None,
         series_id: Any = None,
         axis: int | None = None,
-        table: Table | Windows | None = None,
+        table: Table | TableWindows | None = None,
     ) -> Any:
         """Return scaled values, such as forecasts, in their original units.
 
@@ -374,14 +382,14 @@ class Scaler:
                 raise unknown_column(name, self.columns, "the scaler")
         place = None
         if not isinstance(columns, str):
-            found = origins.find_origins(self, table)
+            found = self._origins.find(table)
             if columns is None:
                 origins.check_default_columns(names, found)
             place = origins.channel_axis(shape, names, axis, found)
         series = None
         if self.series is not None:
             count = shape[0] if shape else 0
-            series = origins.find_series(self, series_id, count, table)
+            series = self._origins.find_series(series_id, count, table)
         return self._center_spread_of(names, series, shape, place)
 
     def _center_spread_of(
@@ -425,40 +433,14 @@ class Scaler:
         return center.reshape(broadcast), spread.reshape(broadcast)
 
     @cached_property
-    def _origins(self) -> list[BatchOrigin]:
-        """The data fitted on, and the windows scaled, in this process; see `find_origins`."""
-        return []
-
-    @cached_property
-    def _matched(self) -> list[tuple[tuple[Any, ...], Int64]]:
-        """Names of the series of some tables, and their rows here."""
-        return []
+    def _origins(self) -> ScalerOrigins:
+        """The data fitted on, and the windows scaled, in this process."""
+        own = self.columns, self.series
+        # Not a method of this object, which would refer to itself.
+        return ScalerOrigins(*own, partial(digest_statistics, self.kind, *own, self._estimates()))
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_origins", "_matched", "_series_rows")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
-
-    @cached_property
-    def _series_rows(self) -> dict[SeriesName, int]:
-        """The row of each series by name."""
-        return {name: row for row, name in enumerate(self.series or ())}
-
-    def _rows_of(self, names: tuple[Any, ...]) -> Int64:
-        """Return the row of each series of a table, given its names; -1 for an unknown one.
-
-        Kept for some tables: O(1) time after the first call.
-        """
-        for known, rows in list(self._matched):
-            if known is names:
-                return rows
-        plain = plain_names(names)
-        if plain == self.series:
-            rows = np.arange(len(names), dtype=np.int64)
-        else:
-            rows = match_names(plain, self._series_rows)
-        self._matched.append((names, rows))
-        del self._matched[:-MATCHED]
-        return rows
+        return {name: value for name, value in self.__dict__.items() if name != "_origins"}
 
     def factors(
         self, columns: Sequence[str], table: Table, used: Int64
@@ -499,7 +481,7 @@ class Scaler:
         rows = (
             np.zeros(1, dtype=np.int64)
             if self.series is None
-            else self._rows_of(table.series_names)
+            else self._origins.rows_of(table.series_names)
         )
         known = rows >= 0
         scale = np.ones((len(rows), len(columns)))
@@ -552,23 +534,12 @@ class Scaler:
 
     def _plain(self) -> dict[str, Any]:
         """Return the statistics as lists."""
-        columns = {}
-        for column, name in enumerate(self.columns):
-            entries = {"count": self.counts, "weight": self.weights, **self.statistics}
-            entries |= {f"{key}_error": values for key, values in self.errors.items()}
-            lists = {key: values[:, column].tolist() for key, values in entries.items()}
-            columns[name] = {k: v[0] for k, v in lists.items()} if self.series is None else lists
-        return {
-            "format": FORMAT,
-            "kind": self.kind,
-            "series": None if self.series is None else list(self.series),
-            "columns": columns,
-        }
+        return plain_statistics(self.kind, self.columns, self.series, self._estimates())
 
-    @cached_property
+    @property
     def _digest(self) -> str:
         """A digest of the statistics of each series, without `unseen` and `pooled`."""
-        return digest(json.dumps(self._plain(), allow_nan=False))
+        return self._origins.digest
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Scaler:
@@ -620,6 +591,68 @@ class Scaler:
         if len(lines) > 12:
             lines[11:] = [f"... {len(lines) - 11} more columns"]
         return "\n  ".join([self._title(), *lines])
+
+
+def note_windows(
+    origin: BatchOrigin, columns: tuple[str, ...], scaler: Scaler | None
+) -> NotedWindows:
+    """Note windows, which use `columns`, as an origin of batches; see `origins.note_windows`."""
+    return origins.note_windows(origin, columns, None if scaler is None else scaler._origins)
+
+
+def in_original_units(
+    scaler: Scaler, values: Any, columns: Sequence[str], axis: int | None, series_id: Any, of: Table
+) -> Any:
+    """Return scaled values of the batches of a table in their original units.
+
+    As `Scaler.inverse_transform`, but columns that the scaler does not have are not changed, and
+    `axis` is None for values of one column without an axis of channels.
+    """
+    shape, series = tuple(values.shape), None
+    if scaler.series is not None:
+        series = scaler._origins.find_series(series_id, shape[0], of)
+    center, spread = scaler._center_spread_of(columns, series, shape, axis)
+    return affine(values, spread, center)
+
+
+def warn_of_unseen(
+    scaler: Scaler | None, num_series: int, parts: Iterable[Mapping[str, Int64]]
+) -> None:
+    """Warn of series that a scaler per series has no values of and scales by those of all.
+
+    The warning names the caller's caller.
+
+    Parameters
+    ----------
+    num_series
+        The number of series of the table.
+    parts
+        Numbers of such series by column, of windows of one table.
+    """
+    if scaler is None or scaler.unseen != "global":
+        return
+    unseen: dict[str, set[int]] = {}
+    for part in parts:
+        for column, series in part.items():
+            unseen.setdefault(column, set()).update(series.tolist())
+    if unseen:
+        columns = ", ".join(f"{name!r} in {len(series)}" for name, series in unseen.items())
+        warnings.warn(
+            f"{len(set().union(*unseen.values()))} of {num_series} series have no "
+            f"values of a column among those the scaler was fitted on ({columns}), which is scaled "
+            "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
+            "leaves their values as they are",
+            stacklevel=3,
+        )
+
+
+def _rows_read(data: Table | TableWindows) -> RowStretches:
+    """Return the rows of a table, or those that windows read."""
+    if isinstance(data, Table):
+        return RowStretches.of_table(data)
+    if not len(data):
+        raise ValueError("there are no windows, expected at least one to fit a scaler to")
+    return RowStretches(*data.covered_rows())
 
 
 def _check_observed(names: Sequence[str], found: Estimates) -> None:

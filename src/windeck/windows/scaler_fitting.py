@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,6 @@ from windeck.columns.dtypes import Bools, is_bits
 from windeck.columns.elements import decode_elements
 from windeck.table.streamed import StreamedColumn, StreamedTable
 from windeck.table.table import Table
-
-if TYPE_CHECKING:
-    from windeck.windows.windows import Windows
 
 Float64 = npt.NDArray[np.float64]
 # A series is named by a str, int, float, bool, None, or a tuple of these.
@@ -252,20 +249,12 @@ def as_array(values: Any) -> Any:
     return np.asarray(values)
 
 
-def table_of(data: Table | Windows, name: str = "data") -> Table:
-    """Return the table itself, or that of the windows, argument `name`."""
-    if isinstance(data, Table):
-        return data
-    if not hasattr(data, "covered_rows"):
-        raise TypeError(f"`{name}` must be a Table or Windows, got a {type(data).__name__}")
-    return data.table
-
-
-def choose_columns(data: Table | Windows, columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names given after a check, or those of all numeric columns of `data`."""
-    table = table_of(data)
+def choose_columns(
+    table: Table, used: Sequence[str], columns: str | Sequence[str] | None
+) -> tuple[str, ...]:
+    """Return the names given after a check, or those of the numeric columns among `used`."""
     if columns is None:
-        names = tuple(c for c in data.column_names if is_numeric(table.column(c)))
+        names = tuple(name for name in used if is_numeric(table.column(name)))
         if not names:
             raise ValueError("no column holds numbers, expected at least one to fit a scaler to")
         return names
@@ -287,6 +276,13 @@ class RowStretches(NamedTuple):
     begin: Int64
     end: Int64
     series: Int64
+
+    @classmethod
+    def of_table(cls, table: Table) -> RowStretches:
+        """Return all rows of a table: one stretch for each series that has some."""
+        begin, end = table.offsets[:-1], table.offsets[1:]
+        live = np.flatnonzero(begin < end).astype(np.int64)
+        return cls(begin[live], end[live], live)
 
     def rows(self, sample: int | None, seed: int, epoch: int) -> slice | Int64:
         """Draw rows without replacement; return them ascending.
@@ -310,17 +306,6 @@ class RowStretches(NamedTuple):
     def part(self, first: int, stop: int) -> RowStretches:
         """Return some of the stretches."""
         return RowStretches(self.begin[first:stop], self.end[first:stop], self.series[first:stop])
-
-
-def _stretches_of(data: Table | Windows) -> RowStretches:
-    """Return the rows of a table, or those that windows read."""
-    if not isinstance(data, Table):
-        if not len(data):
-            raise ValueError("there are no windows, expected at least one to fit a scaler to")
-        return RowStretches(*data.covered_rows())
-    begin, end = data.offsets[:-1], data.offsets[1:]
-    live = np.flatnonzero(begin < end).astype(np.int64)
-    return RowStretches(begin[live], end[live], live)
 
 
 def _observed_values(column: ColumnData, rows: slice | Int64) -> tuple[Bools, Float64]:
@@ -349,7 +334,8 @@ def _observed_values(column: ColumnData, rows: slice | Int64) -> tuple[Bools, Fl
 
 
 def estimate_columns(
-    data: Table | Windows,
+    table: Table,
+    stretches: RowStretches,
     columns: Sequence[str],
     kind: str,
     sample: int | None,
@@ -358,14 +344,17 @@ def estimate_columns(
 ) -> tuple[Estimates, Estimates | None]:
     """Estimate columns for all series together, and for each series if `per_series`.
 
+    Parameters
+    ----------
+    stretches
+        The rows that are read, or drawn from.
+
     Returns
     -------
     pooled, by_series
         Estimates of shape (1, columns) and of shape (series of the table, columns), or None.
     """
-    table = table_of(data)
     found = [table.column(name) for name in columns]
-    stretches = _stretches_of(data)
     limit = None
     if isinstance(table, StreamedTable):
         limit = int(max(table.memory_budget or 0, SAMPLE_BYTES)) // BYTES_PER_SAMPLE

@@ -1,4 +1,4 @@
-"""The JSON of scalers, read as data that may come from anywhere."""
+"""The JSON of scalers; it is read as data that may come from anywhere."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from windeck._util.fingerprints import digest
 from windeck._util.validation import check_format
-from windeck.windows.scaler_fitting import KINDS
+from windeck.windows.scaler_fitting import KINDS, Estimates, SeriesName
 
-__all__ = ["FORMAT", "UNSEEN", "ParsedScaler", "parse_scaler"]
+__all__ = [
+    "FORMAT",
+    "UNSEEN",
+    "ParsedScaler",
+    "digest_statistics",
+    "parse_scaler",
+    "plain_statistics",
+]
 
 # What happens to series without observed values of a column.
 UNSEEN = ("error", "global", "skip")
@@ -28,6 +36,33 @@ class ParsedScaler(NamedTuple):
     arguments: dict[str, Any]
     pooled: dict[str, Any] | None
     unseen: str
+
+
+def plain_statistics(
+    kind: str,
+    columns: tuple[str, ...],
+    series: tuple[SeriesName, ...] | None,
+    estimates: Estimates,
+) -> dict[str, Any]:
+    """Return the statistics of a scaler as lists, without `unseen` and `pooled`."""
+    plain = {}
+    for column, name in enumerate(columns):
+        entries = {"count": estimates.counts, "weight": estimates.weights, **estimates.statistics}
+        entries |= {f"{key}_error": values for key, values in estimates.errors.items()}
+        lists = {key: values[:, column].tolist() for key, values in entries.items()}
+        plain[name] = {k: v[0] for k, v in lists.items()} if series is None else lists
+    names = None if series is None else list(series)
+    return {"format": FORMAT, "kind": kind, "series": names, "columns": plain}
+
+
+def digest_statistics(
+    kind: str,
+    columns: tuple[str, ...],
+    series: tuple[SeriesName, ...] | None,
+    estimates: Estimates,
+) -> str:
+    """Return a digest of the statistics of each series, without `unseen` and `pooled`."""
+    return digest(json.dumps(plain_statistics(kind, columns, series, estimates), allow_nan=False))
 
 
 def parse_scaler(text: str | bytes) -> ParsedScaler:

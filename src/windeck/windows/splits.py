@@ -6,18 +6,17 @@ O(series) time and memory. Folds are the splits of a rolling evaluation, each la
 from __future__ import annotations
 
 import datetime as dt
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from windeck import _core
-from windeck._util.html import html_table
 from windeck._util.indices import Int64
 from windeck._util.validation import check_integer
+from windeck.table.table import Table
 from windeck.windows.index import LONGEST, WindowRuns, WindowSpan
 from windeck.windows.subset import (
     RunSubset,
@@ -29,58 +28,12 @@ from windeck.windows.subset import (
     take_runs,
 )
 
-if TYPE_CHECKING:
-    from windeck.table.table import Table
-    from windeck.windows.scaler import Scaler
-    from windeck.windows.windows import Windows
-
 # Default share of validation and of test rows.
 DEFAULT_SHARE = 0.1
 
 
-class Split(NamedTuple):
-    """Training, validation and test windows. A part whose share is 0 has no windows."""
-
-    train: Windows
-    validation: Windows
-    test: Windows
-
-    def with_scaler(self, scaler: Scaler | None) -> Split:
-        """Return all three parts with the same scaler, with one warning of unseen series."""
-        parts = Split(*(part._scaled(scaler) for part in self))
-        warn_of_unseen(parts)
-        return parts
-
-    def _repr_html_(self) -> str:
-        total = max(sum(map(len, self)), 1)
-        rows = [
-            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
-            for name, part in zip(self._fields, self, strict=True)
-        ]
-        return html_table("Split", ("part", "windows", "share"), rows)
-
-
-def warn_of_unseen(parts: Sequence[Windows]) -> None:
-    """Warn of series that a scaler per series has no values of and scales by those of all.
-
-    `parts` are windows of one table with one scaler. The warning names the caller's caller.
-    """
-    scaler = parts[0].scaler
-    if scaler is None or scaler.unseen != "global":
-        return
-    unseen: dict[str, set[int]] = {}
-    for part in parts:
-        for column, series in part.unseen_series().items():
-            unseen.setdefault(column, set()).update(series.tolist())
-    if unseen:
-        columns = ", ".join(f"{name!r} in {len(series)}" for name, series in unseen.items())
-        warnings.warn(
-            f"{len(set().union(*unseen.values()))} of {parts[0].table.num_series} series have no "
-            f"values of a column among those the scaler was fitted on ({columns}), which is scaled "
-            "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
-            "leaves their values as they are",
-            stacklevel=3,
-        )
+#: The parts of a split.
+PARTS = ("train", "validation", "test")
 
 
 def split(
@@ -120,7 +73,7 @@ def split(
     else:
         raise ValueError(f"`by` must be 'time' or 'series', got {by!r}")
     parts = [selection.restrict(subset) for subset in subsets]
-    for name, part, wanted in zip(Split._fields, parts, (1, validation, test), strict=True):
+    for name, part, wanted in zip(PARTS, parts, (1, validation, test), strict=True):
         if part.count == 0 and not (isinstance(wanted, (int, float)) and wanted == 0):
             raise ValueError(
                 f"the {name} part of the split holds no window (validation={validation!r}, "
@@ -319,7 +272,7 @@ def folds(
             _evaluation(selection, test_first, stop),
         ]
         parts = [selection.restrict(subset) for subset in subsets]
-        for name, part, wanted in zip(Split._fields, parts, (1, validation, 1), strict=True):
+        for name, part, wanted in zip(PARTS, parts, (1, validation, 1), strict=True):
             if wanted and part.count == 0:
                 raise ValueError(
                     f"the {name} part of fold {number + 1} of {k} holds no window, expected "

@@ -34,6 +34,7 @@ from windeck.table.streamed import (
 )
 from windeck.windows.batch_spec import INDEX_KEYS, Batch, FieldPlan
 from windeck.windows.index import WindowRuns
+from windeck.windows.rows_behind import bytes_behind
 from windeck.windows.subset import RunSubset, WindowSelection
 
 __all__ = ["BlockedWindows", "Group", "StreamedGatherer"]
@@ -95,6 +96,17 @@ class BlockedWindows:
         low, high = np.interp([self._lows, self._highs], self.reader.part_offsets, before)
         found: Int64 = np.rint(high - low).astype(np.int64)
         return found
+
+    @property
+    def bytes_behind_blocks(self) -> Int64:
+        """About how many bytes are read with each block, of rows behind it."""
+        rows, offsets = self.selection.span.rows, self.selection.offsets
+        return bytes_behind(self.reader, self.names, rows, self._highs, offsets)
+
+    @property
+    def blocks(self) -> tuple[Int64, int]:
+        """Offsets of the blocks, and the number of blocks of a group."""
+        return self.block_offsets, self.blocks_in_group
 
     def block_of(self, indices: Int64) -> Int64:
         """Return the block in which each window begins."""

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
 from windeck.columns.times import parse_time, time_tick
 from windeck.table.streamed import StreamedTimes
+from windeck.table.table import Table
 from windeck.windows.filters import (
     FILTERS,
     WindowFilter,
@@ -30,9 +31,6 @@ from windeck.windows.filters import (
     describe_steps,
 )
 from windeck.windows.index import WindowRuns, WindowSpan
-
-if TYPE_CHECKING:
-    from windeck.table.table import Table
 
 Timestamps = npt.NDArray[Any]
 

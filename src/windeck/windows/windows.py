@@ -3,60 +3,42 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from windeck import _core
-from windeck._util.fingerprints import digest
 from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.options import explain_options
 from windeck._util.validation import check_number
-from windeck.columns.dtypes import is_bits
 from windeck.orders import BlockPermutation
-from windeck.sources import OrderFactory
+from windeck.sources import Batch, OrderFactory
 from windeck.table.streamed import StreamedTable
 from windeck.table.table import Table
-from windeck.windows import splits, subset
+from windeck.windows import forecasts, joined, splits, subset
+from windeck.windows.balance import Balance
 from windeck.windows.balanced import BalancedWindows
-from windeck.windows.batch_spec import (
-    LAYOUTS,
-    Batch,
-    BatchGatherer,
-    BatchKey,
-    ColumnRoles,
-    FieldPlan,
-    Gatherer,
-    Layout,
-    OutputDtypes,
-    batch_keys,
-    check_keys,
-    check_masks,
-    resolve_dtypes,
-    select_keys,
-)
+from windeck.windows.batch_spec import BatchGatherer, BatchKeys, FieldPlan, Gatherer
 from windeck.windows.coverage import covered_rows
 from windeck.windows.device_layout import DeviceLayout
-from windeck.windows.filters import (
-    WindowFilter,
-    WindowReport,
-    allowed_missing,
-    allowed_unobserved,
-    as_integers,
-    describe_steps,
-    gap_in_units,
-)
-from windeck.windows.forecasts import as_predictions, in_units, prediction_table
-from windeck.windows.future import add_future, latest_windows
+from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
+from windeck.windows.future import latest
 from windeck.windows.index import WindowSpan, pad_sides
-from windeck.windows.origins import channel_axis, note_windows
-from windeck.windows.rows_behind import bytes_behind
-from windeck.windows.scaler import Scaler
-from windeck.windows.splits import Split, warn_of_unseen
+from windeck.windows.origins import BatchOrigin
+from windeck.windows.scaler import Scaler, note_windows, warn_of_unseen
+from windeck.windows.specification import (
+    ColumnRoles,
+    Layout,
+    Names,
+    OutputDtypes,
+    WindowSpec,
+    check_keys,
+    check_masks,
+)
 from windeck.windows.static_columns import warn_of_varying
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
 from windeck.windows.subset import WindowSelection
@@ -64,10 +46,10 @@ from windeck.windows.subset import WindowSelection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windeck.windows.device import DeviceWindows
-    from windeck.windows.joined import JoinedWindows
+    from windeck.windows.device import DeviceWindows  # It needs torch.
 
-Names = str | Iterable[str] | None
+
+W = TypeVar("W", bound="Windows")
 
 
 @explain_options
@@ -214,10 +196,7 @@ class Windows:
     ) -> None:
         if not hasattr(table, "offsets"):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
-        if layout not in LAYOUTS:
-            raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, got {layout!r}")
-        self.table = table
-        self.span = WindowSpan(
+        span = WindowSpan(
             context_length,
             prediction_length,
             gap,
@@ -228,86 +207,75 @@ class Windows:
             min_prediction_length,
             anchor,
         )
-        self.roles = ColumnRoles.from_names(
+        roles = ColumnRoles.from_names(
             table, target_columns, known_covariates, past_covariates, static_covariates
         )
-        self.layout: Layout = layout
-        self.fill = check_number("fill", fill)
-        self.max_missing = check_number("max_missing", max_missing)
-        self.max_gap = None if max_gap is None else gap_in_units(max_gap, table.timestamps)
-        self._dtypes = OutputDtypes(dtype, self.roles.all)
-        self._wanted, self._masks = check_keys(keys), check_masks(masks)
-        self._columns = {name: table.column(name) for name in self.roles.all}
-        targets = [self._columns[name] for name in self.roles.target]
-        #: Least numbers of observed values, by option.
-        self._observed = {
-            "min_observed_past": min_observed_past,
-            "min_observed_future": min_observed_future,
-        }
-        lengths = (self.span.context_length, self.span.prediction_length)
-        allowed = [
-            allowed_unobserved(name, least, length * len(targets))
-            for (name, least), length in zip(self._observed.items(), lengths, strict=True)
-        ]
-        conditions = WindowFilter(
-            targets,
-            allowed_missing(self.max_missing, self.span.steps * len(targets)),
-            None if table.timestamps is None else as_integers(table.timestamps),
-            self.max_gap,
-            *allowed,
+        spec = WindowSpec(
+            span=span,
+            roles=roles,
+            layout=layout,
+            fill=check_number("fill", fill),
+            max_missing=check_number("max_missing", max_missing),
+            max_gap=None if max_gap is None else gap_in_units(max_gap, table.timestamps),
+            min_observed_past=min_observed_past,
+            min_observed_future=min_observed_future,
+            dtypes=OutputDtypes.from_dtype(dtype, roles.all),
+            keys=check_keys(keys),
+            masks=check_masks(masks),
+            scaler=scaler,
         )
-        self._selection = WindowSelection.of_table(
-            table.offsets, self.span, conditions, table.series_names
+        selection = WindowSelection.of_table(
+            table.offsets, span, spec.conditions(table), table.series_names
         )
-        self._set_scaler(scaler)
-        warn_of_unseen([self])
-        warn_of_varying(table, self.roles.static)
+        self._set(table, spec, selection)
+        warn_of_unseen(scaler, table.num_series, [self.unseen_series()])
+        warn_of_varying(table, roles.static)
 
-    def _set_scaler(self, scaler: Scaler | None) -> None:
-        """Resolve the dtypes of keys with a scaler, and make the native objects."""
-        if scaler is not None and not isinstance(scaler, Scaler):
-            raise TypeError(f"`scaler` must be a Scaler, got a {type(scaler).__name__}")
-        if scaler is not None and not set(scaler.columns) & set(self.roles.all):
-            raise ValueError(
-                f"`scaler` must have some of the columns {self.roles.all}, got {scaler.columns}"
-            )
-        self.scaler = scaler
-        keys = batch_keys(self.roles, self.span, self.layout)
-        self._all_keys = resolve_dtypes(keys, self._columns, self._dtypes, scaler, self.fill)
-        self._keys, self._index_keys = select_keys(self._all_keys, self._wanted, self._masks)
-        self._make_native()
+    @classmethod
+    def _of(
+        cls: type[W],
+        table: Table,
+        spec: WindowSpec,
+        selection: WindowSelection,
+        keys: BatchKeys | None = None,
+    ) -> W:
+        """Return the windows of a table that a selection has, with the options of `spec`.
 
-    def _make_native(self) -> None:
-        self._index = self._selection.index()
-        plan = FieldPlan(
-            self._selection,
-            self.table,
-            self._columns,
-            self._native_keys(),
-            self._index_keys,
-            self.scaler,
-        )
+        `keys` are those of `BatchKeys.of`, if they are known from other windows.
+        """
+        made = cls.__new__(cls)
+        made._set(table, spec, selection, keys)
+        return made
+
+    def _set(
+        self,
+        table: Table,
+        spec: WindowSpec,
+        selection: WindowSelection,
+        keys: BatchKeys | None = None,
+    ) -> None:
+        """Set all attributes, and make the native objects."""
+        self.table, self.spec, self.selection = table, spec, selection
+        self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
+        self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
+        self.scaler = spec.scaler
+        columns = spec.columns_of(table)
+        self._keys = BatchKeys.of(spec, columns) if keys is None else keys
+        native, self._views = joined.native_keys(self._keys.chosen, spec)
+        plan = FieldPlan(selection, table, columns, native, self._keys.index, spec.scaler)
+        self._index = selection.index()
         self._gatherer: Gatherer
-        if isinstance(self.table, StreamedTable):
-            blocked = BlockedWindows(self._selection, plan, self.table, self.roles.static)
-            self._gatherer = StreamedGatherer(self._index, blocked, self.table)
+        if isinstance(table, StreamedTable):
+            blocked = BlockedWindows(selection, plan, table, spec.roles.static)
+            self._gatherer = StreamedGatherer(self._index, blocked, table)
         else:
-            self._gatherer = BatchGatherer(self._index, plan, self.table, self._columns)
-        note_windows(self)
+            self._gatherer = BatchGatherer(self._index, plan, table, columns)
+        origin = BatchOrigin(table.series_names, spec.layout, spec.roles.target)
+        self.noted = note_windows(origin, spec.roles.all, spec.scaler)
 
-    def _native_keys(self) -> list[BatchKey]:
-        """Return the keys that the native gather makes."""
-        return self._keys
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Made anew, not pickled: columns of a mapped table would be copies.
-        left_out = ("_columns", "_index", "_gatherer", "fingerprint")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._columns = {name: self.table.column(name) for name in self.roles.all}
-        self._make_native()
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Native objects are made anew, and columns of a mapped table would be copies.
+        return type(self)._of, (self.table, self.spec, self.selection)
 
     # --- window numbers, series and rows ---------------------------------------------------------
 
@@ -360,8 +328,8 @@ class Windows:
 
         O(series) time, or O(rows) where rows are left out; O(stretches) memory.
         """
-        selection = self._selection
-        return covered_rows(selection.runs, selection.keep, selection.span, selection.offsets)
+        chosen = self.selection
+        return covered_rows(chosen.runs, chosen.keep, chosen.span, chosen.offsets)
 
     def explain(self) -> WindowReport:
         """Return a report of the number of windows, of those dropped by reason, and of bytes.
@@ -369,8 +337,8 @@ class Windows:
         Of a streamed table also of the groups that are read, and of the bytes of an epoch.
         """
         if isinstance(self._gatherer, StreamedGatherer):
-            return replace(self._selection.report, reading=self._gatherer.windows.explain())
-        return replace(self._selection.report, device_bytes=self.device_bytes())
+            return replace(self.selection.report, reading=self._gatherer.windows.explain())
+        return replace(self.selection.report, device_bytes=self.device_bytes())
 
     def blocks_of(self, indices: Any) -> tuple[Int64, Int64]:
         """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
@@ -401,9 +369,7 @@ class Windows:
 
         They are read once by a process, as far as they can be kept.
         """
-        blocked = self._streamed_windows
-        span, offsets = self._selection.span.rows, self._selection.offsets
-        return bytes_behind(blocked.reader, blocked.names, span, blocked._highs, offsets)
+        return self._streamed_windows.bytes_behind_blocks
 
     @property
     def _streamed_windows(self) -> BlockedWindows:
@@ -414,7 +380,7 @@ class Windows:
     @property
     def nbytes(self) -> int:
         """Bytes of the index: O(series), and one bit a window where windows were dropped."""
-        return self._selection.nbytes
+        return self.selection.nbytes
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -453,19 +419,22 @@ class Windows:
         >>> wd.Windows(table, context_length=2).default_order.__name__
         'Permutation'
         """
-        if not isinstance(self._gatherer, StreamedGatherer) or not len(self):
+        if self._blocks is None:
             return _core.Permutation
-        blocked = self._gatherer.windows
-        return partial(
-            BlockPermutation,
-            block_offsets=blocked.block_offsets,
-            blocks_in_buffer=blocked.blocks_in_group,
-        )
+        offsets, in_group = self._blocks
+        return partial(BlockPermutation, block_offsets=offsets, blocks_in_buffer=in_group)
+
+    @property
+    def _blocks(self) -> tuple[Int64, int] | None:
+        """Blocks of windows that are read together, as of `BalancedWindows`; None in memory."""
+        if not isinstance(self._gatherer, StreamedGatherer) or not len(self):
+            return None
+        return self._gatherer.windows.blocks
 
     @property
     def expect(self) -> Callable[..., None] | None:
         """The function that notes where the next windows are; None for a table in memory."""
-        return getattr(self._gatherer, "expect", None)
+        return self._gatherer.expect
 
     def check_growth(self, larger: object) -> None:
         """Check that a table has only grown, as `Stream` with ``grown=`` does.
@@ -478,7 +447,7 @@ class Windows:
             smaller one, or has another one.
         """
         if isinstance(larger, Windows):
-            numbers = "series_id" in self._index_keys
+            numbers = "series_id" in self._keys.index
             self.table.check_growth(larger.table, self.roles.all, numbers=numbers)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -489,7 +458,7 @@ class Windows:
         batch = self.gather([number + len(self) if -len(self) <= number < 0 else number])
         return {key: array[0] for key, array in batch.items()}
 
-    def to(self, device: Any) -> DeviceWindows:
+    def to(self, device: Any) -> DeviceWindows[Windows]:
         """Return these windows as a source on a device: its batches are tensors, made there.
 
         The columns are copied once, cast, scaled and filled as batches have them. A `Loader` over
@@ -532,7 +501,7 @@ class Windows:
         from windeck.windows.device import DeviceWindows
 
         self._refuse_streamed("to()")
-        return DeviceWindows(self, device)
+        return DeviceWindows(self, self.table, self.spec, self.selection, device)
 
     def _refuse_streamed(self, what: str) -> None:
         if isinstance(self.table, StreamedTable):
@@ -548,12 +517,12 @@ class Windows:
         and the index.
         """
         self._refuse_streamed("device_bytes()")
-        return DeviceLayout(self).nbytes
+        return DeviceLayout(self.table, self.spec, self.selection).nbytes
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
-        return {key.name: key.dtype for key in self._keys if is_bits(key.dtype)}
+        return self._keys.torch_dtypes
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -576,13 +545,11 @@ class Windows:
             If such series are scaled by the statistics of all: once, with their number.
         """
         other = self._scaled(scaler)
-        warn_of_unseen([other])
+        warn_of_unseen(scaler, self.table.num_series, [other.unseen_series()])
         return other
 
     def _scaled(self, scaler: Scaler | None) -> Windows:
-        other = self._copy()
-        other._set_scaler(scaler)
-        return other
+        return self._of(self.table, replace(self.spec, scaler=scaler), self.selection)
 
     def unseen_series(self) -> dict[str, Int64]:
         """Return the numbers of the series that the scaler was not fitted on, by column.
@@ -593,7 +560,7 @@ class Windows:
         found = self._gatherer.unseen
         return {
             name: self._gatherer.used[found[:, place]]
-            for place, name in enumerate(self._columns)
+            for place, name in enumerate(self.column_names)
             if found[:, place].any()
         }
 
@@ -623,16 +590,8 @@ class Windows:
         >>> batch["past_target"].base.shape, batch["future_target"][:, :, 0].tolist()
         ((2, 3, 1), [[5], [2]])
         """
-        from windeck.windows.joined import JoinedWindows
-
-        if self.layout == "columns":
-            raise ValueError(
-                "layout='columns' has past and future in one array already, expected 'btc' or 'bct'"
-            )
-        other = object.__new__(JoinedWindows)
-        other.__dict__.update(self.__dict__)
-        other._make_native()
-        return other
+        spec = replace(self.spec, joined=True)
+        return JoinedWindows._of(self.table, spec, self.selection, self._keys)
 
     def balanced(
         self,
@@ -640,7 +599,7 @@ class Windows:
         *,
         epoch_length: int | None = None,
         blocks: tuple[Int64, int] | None = None,
-    ) -> BalancedWindows:
+    ) -> BalancedWindows[Windows]:
         """Return a source that serves each series in proportion to a weight, not to its windows.
 
         In every epoch each series has the same number of windows, a random sample of its own
@@ -677,7 +636,10 @@ class Windows:
         >>> len(balanced), balanced.counts
         (10, array([5, 5]))
         """
-        return BalancedWindows(self, weights, epoch_length, blocks)
+        balance = Balance.of(
+            self.table.series_names, self._index, weights, epoch_length, blocks, self._blocks
+        )
+        return BalancedWindows(self, balance, self.spec.joined)
 
     def split(
         self,
@@ -727,7 +689,7 @@ class Windows:
         [29, 1, 13]
         """
         parts = splits.split(
-            self._selection, self.table, validation, test, by, seed, validation_rows, test_rows
+            self.selection, self.table, validation, test, by, seed, validation_rows, test_rows
         )
         return Split(*map(self._with_selection, parts))
 
@@ -784,7 +746,7 @@ class Windows:
         [(29, 1), (41, 1), (53, 1)]
         """
         found = splits.folds(
-            self._selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
+            self.selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
         )
         return [Split(*map(self._with_selection, parts)) for parts in found]
 
@@ -830,9 +792,9 @@ class Windows:
             If `last` keeps earlier windows of some series, as a filter dropped their last ones.
         """
         selected = subset.select(
-            self._selection, self.table, series, rows, time, indices, mask, last
+            self.selection, self.table, series, rows, time, indices, mask, last
         )
-        return self if selected is self._selection else self._with_selection(selected)
+        return self if selected is self.selection else self._with_selection(selected)
 
     def latest(self, *, future: bool | Table = False, step: Any = None) -> Windows:
         """Return the last context of each series: the inputs of a forecast.
@@ -897,38 +859,7 @@ class Windows:
         >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
         (np.float64(47.0), np.float64(24.0))
         """
-        other = self._copy()
-        targets = [self._columns[name] for name in self.roles.target]
-        with_table = isinstance(future, Table)
-        if not with_table and not isinstance(future, bool):
-            raise TypeError(f"`future` must be a bool or a Table, got a {type(future).__name__}")
-        if future is not False and not self.span.prediction_length:
-            raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
-        if step is not None and not with_table:
-            raise ValueError(f"`step` is {step!r}, expected future=table with it")
-        other._selection = latest_windows(
-            self._selection,
-            self.table,
-            targets,
-            future=future is not False,
-            follows=future is True,
-        )
-        other.span = other._selection.span
-        if isinstance(future, Table):
-            other.table, other._selection = add_future(
-                other._selection, other.span, self.roles, self.table, future, step
-            )
-            other._columns = {name: other.table.column(name) for name in self.roles.all}
-        other.max_missing, other.max_gap = 1.0, None
-        other._observed = dict.fromkeys(self._observed)
-        if future is False and self._wanted is not None and self.layout != "columns":
-            other._wanted = tuple(name for name in self._wanted if name[:7] != "future_")
-            if not other._wanted:
-                raise ValueError(
-                    f"`keys` is {self._wanted}, expected a key of windows without a future"
-                )
-        other._set_scaler(self.scaler)
-        return other
+        return self._of(*latest(self.table, self.spec, self.selection, future, step))
 
     def inverse_transform(
         self, values: Any, indices: Any = None, *, columns: Names = None, series_id: Any = None
@@ -975,36 +906,9 @@ class Windows:
         array([[10., 30.],
                [ 0.,  1.]])
         """
-        if isinstance(values, Mapping):
-            return {
-                name: self.inverse_transform(array, indices, columns=name, series_id=series_id)
-                for name, array in values.items()
-            }
-        names, shape = self._column_names(columns), tuple(values.shape)
-        axis = None
-        if len(shape) != 2 or len(names) != 1:
-            axis = channel_axis(shape, names, 1 if self.layout == "bct" else -1)
-        if series_id is not None and indices is not None:
-            raise ValueError("`indices` and `series_id` must not both be given")
-        if series_id is None and self.scaler is not None and self.scaler.series is not None:
-            numbers = self._window_numbers(indices)
-            if len(numbers) != shape[0]:
-                raise ValueError(
-                    f"`values` must have a row for each of {len(numbers)} windows, got shape "
-                    f"{shape}; expected `indices` or `series_id` of other rows"
-                )
-            series_id, _ = self._index.locate(numbers)
-        return in_units(self, values, names, axis, series_id)
-
-    def _column_names(self, columns: Names) -> tuple[str, ...]:
-        """Return the names of columns given, or of the targets."""
-        if columns is None:
-            return self.roles.target
-        return (columns,) if isinstance(columns, str) else tuple(columns)
-
-    def _window_numbers(self, indices: Any) -> Int64:
-        """Return the numbers of windows given, or of all windows."""
-        return np.arange(len(self), dtype=np.int64) if indices is None else as_indices(indices)
+        return forecasts.inverse_transform(
+            self.table, self.spec, self._index, values, indices, columns, series_id
+        )
 
     def prediction_table(
         self,
@@ -1061,69 +965,85 @@ class Windows:
         >>> w.prediction_table(np.array([[0.5, 1.5]])).to_pydict()["timestamp"]
         [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
         """
-        numbers, names = self._window_numbers(indices), self._column_names(columns)
-        series, starts = self._index.locate(numbers)
-        values = as_predictions(predictions, len(numbers), names, self.layout)
-        if scaled is None and self.scaler is not None:
-            raise ValueError(
-                "`scaled` must be given, as the windows have a scaler: scaled=True for predictions "
-                "that are scaled as batches are, scaled=False for those in original units"
-            )
-        if scaled:
-            values = in_units(self, values, names, -1, series)
-        return prediction_table(self.table, self.span, series, starts, values, names, step)
+        return forecasts.prediction_table(
+            self.table, self.spec, self._index, predictions, indices, columns, step, scaled
+        )
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
-        other = self._copy()
-        other._selection = selection
-        other._make_native()
-        return other
-
-    def _copy(self) -> Windows:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.__dict__.pop("fingerprint", None)
-        return other
+        return self._of(self.table, self.spec, selection, self._keys)
 
     # --- identity --------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:
         """Options, sizes and digests for checkpoints, without paths and times."""
-        roles = self.roles
-        own: dict[str, str | int] = {
+        some_unseen = self.scaler is not None and bool(self.unseen_series())
+        return {
             "source": "Windows",
             "windows": len(self),
-            **self.span.fingerprint(),
-            "target_columns": ", ".join(roles.target),
-            "known_covariates": ", ".join(roles.known),
-            "past_covariates": ", ".join(roles.past),
-            "static_covariates": ", ".join(roles.static),
-            "layout": self.layout,
-            "dtypes": ", ".join(f"{key.name}: {key.dtype}" for key in self._all_keys),
-            "fill": repr(self.fill),
-            "max_missing": repr(self.max_missing),
-            "max_gap": repr(self.max_gap),
-            **{name: int(least or 0) for name, least in self._observed.items()},
-            "scaler": self._scaler_digest(),
-            "starts": self._selection.digest(),
+            **self.spec.fingerprint(self._keys.dtypes, some_unseen=some_unseen),
+            "starts": self.selection.digest(),
+            **{f"table.{name}": value for name, value in self.table.fingerprint.items()},
         }
-        return own | {f"table.{name}": value for name, value in self.table.fingerprint.items()}
-
-    def _scaler_digest(self) -> str:
-        """Return a digest of the scaler, and of its pooled statistics where they are used."""
-        if self.scaler is None:
-            return "none"
-        own = self.scaler._digest
-        if self.scaler.unseen != "global" or self.scaler.pooled is None or not self.unseen_series():
-            return own
-        return digest(own, self.scaler.pooled._digest)
 
     def __repr__(self) -> str:
-        keys = ", ".join(key.name for key in self._keys)
+        keys = ", ".join(key.name for key in self._keys.chosen)
         return f"Windows({len(self):,} windows: {describe_steps(self.span)}; {keys})"
 
     def _repr_html_(self) -> str:
-        rows = [(key.name, key.dtype) for key in self._keys]
+        rows = [(key.name, key.dtype) for key in self._keys.chosen]
         caption = f"Windows: {len(self):,} windows: {describe_steps(self.span)}"
         return html_table(caption, ("key", "dtype"), rows, str(self.explain()))
+
+
+class JoinedWindows(Windows):
+    """Windows whose past and future of a role are views of one buffer; see `Windows.joined`.
+
+    Past and future of a role are one array (batch, past + future, channel), gathered as one field:
+    with ``gap=0`` each window is copied as one stretch of rows.
+    """
+
+    def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
+        """Return a batch; as `Windows.gather`, but `out` has the keys of `gather_rows`."""
+        return self.present(self.gather_rows(indices, out, threads))
+
+    def gather_rows(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
+        """Return a batch with buffers: ``target``, ``target_mask``, ``known``, ``known_mask``."""
+        return super().gather(indices, out, threads)
+
+    def whole(self, rows: Batch) -> Batch:
+        """Return no arrays: all of a batch are rows."""
+        return {}
+
+    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return a batch with past and future in place of the buffers; for arrays and tensors."""
+        return joined.present(batch, self._views)
+
+    @property
+    def torch_dtypes(self) -> dict[str, str]:
+        """As `Windows.torch_dtypes`, with the buffers."""
+        bits = super().torch_dtypes
+        return bits | joined.dtypes_of_buffers(bits, self._views)
+
+
+class Split(NamedTuple):
+    """Training, validation and test windows. A part whose share is 0 has no windows."""
+
+    train: Windows
+    validation: Windows
+    test: Windows
+
+    def with_scaler(self, scaler: Scaler | None) -> Split:
+        """Return all three parts with the same scaler, with one warning of unseen series."""
+        parts = Split(*(part._scaled(scaler) for part in self))
+        unseen = (part.unseen_series() for part in parts)
+        warn_of_unseen(scaler, self.train.table.num_series, unseen)
+        return parts
+
+    def _repr_html_(self) -> str:
+        total = max(sum(map(len, self)), 1)
+        rows = [
+            (name, f"{len(part):,}", f"{len(part) / total:.1%}")
+            for name, part in zip(self._fields, self, strict=True)
+        ]
+        return html_table("Split", ("part", "windows", "share"), rows)

@@ -1,0 +1,284 @@
+"""The options of windows as one frozen value, checked when it is made.
+
+`Windows` are a table, a specification and a selection of windows. All that depends on options alone
+takes a `WindowSpec`, and other windows are those of ``dataclasses.replace(spec, ...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windeck._util.fingerprints import digest
+from windeck._util.text import unknown_column
+from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
+from windeck.table.table import Table
+from windeck.windows.filters import (
+    WindowFilter,
+    allowed_missing,
+    allowed_unobserved,
+    as_integers,
+)
+from windeck.windows.index import WindowSpan
+from windeck.windows.scaler import Scaler
+
+Names = str | Iterable[str] | None
+
+Layout = Literal["btc", "bct", "columns"]
+
+LAYOUTS = ("btc", "bct", "columns")
+FLOATING = tuple(name for name in FLOATS if DTYPES[name].storage is not None)
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """The names of the columns of each role."""
+
+    target: tuple[str, ...]
+    known: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The names of all columns that have a role."""
+        return (*self.target, *self.known, *self.past, *self.static)
+
+    @classmethod
+    def from_names(
+        cls,
+        table: Table,
+        target: Names,
+        known: Names,
+        past: Names,
+        static: Names,
+    ) -> ColumnRoles:
+        """Check the names given; targets default to the columns not named elsewhere."""
+        covariates = {
+            "known_covariates": _names(known),
+            "past_covariates": _names(past),
+            "static_covariates": _names(static),
+        }
+        if target is None:
+            taken = {name for names in covariates.values() for name in names}
+            targets = tuple(name for name in table.column_names if name not in taken)
+        else:
+            targets = _names(target)
+        named = {"target_columns": targets, **covariates}
+        roles: dict[str, str] = {}
+        for role, names in named.items():
+            for name in names:
+                if name not in table.column_names:
+                    raise unknown_column(name, table.column_names)
+                if name in roles:
+                    raise ValueError(
+                        f"column {name!r} must have one role, got {roles[name]} and {role}"
+                    )
+                roles[name] = role
+        if not targets:
+            raise ValueError(
+                "`target_columns` must name at least one column, got none"
+                if target is not None
+                else "every column of the table is a covariate, expected a target column"
+            )
+        return cls(*named.values())
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+@dataclass(frozen=True)
+class OutputDtypes:
+    """The dtypes of columns in a batch: those asked for, or else as stored.
+
+    Attributes
+    ----------
+    floating
+        The dtype of floating columns, and of scaled integers; None: as stored, and float32.
+    by_column
+        Pairs of a column and its dtype.
+    """
+
+    floating: str | None = None
+    by_column: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def from_dtype(cls, dtype: Any, columns: tuple[str, ...]) -> OutputDtypes:
+        """Check a floating dtype for floating columns, a mapping of columns to dtypes, or None.
+
+        Raises
+        ------
+        KeyError
+            If the mapping has a column that is not one of `columns`.
+        TypeError
+            If a dtype is none of numbers, or is not a floating one without a column.
+        """
+        if dtype is None:
+            return cls()
+        if isinstance(dtype, Mapping):
+            for name in dtype:
+                if name not in columns:
+                    what = "`dtype` must name columns in use: a window"
+                    raise unknown_column(name, columns, what)
+            return cls(by_column=tuple((name, _value_dtype(one)) for name, one in dtype.items()))
+        floating = _value_dtype(dtype)
+        if floating not in FLOATING:
+            raise TypeError(
+                f"`dtype` must be one of {', '.join(FLOATING)}, got {floating}: it applies to "
+                "floating columns; name other columns in a mapping {column: dtype}"
+            )
+        return cls(floating)
+
+    def of(self, column: ColumnData, scaled: bool) -> str:
+        """Return the name of the dtype of `column` in a batch."""
+        for name, dtype in self.by_column:
+            if name == column.name:
+                return dtype
+        if is_floating(column.dtype):
+            return self.floating or column.dtype
+        return (self.floating or "float32") if scaled else column.dtype
+
+
+def _value_dtype(dtype: Any) -> str:
+    name = dtype_name(dtype)
+    if name not in DTYPES or DTYPES[name].storage is None:
+        raise TypeError(f"`dtype` must be a number or bool of up to 64 bits, got {name}")
+    return name
+
+
+def check_keys(keys: Names) -> tuple[str, ...] | None:
+    """Return the names of the keys asked for as a tuple, None for the usual ones."""
+    if keys is None:
+        return None
+    names = _names(keys)
+    if not names:
+        raise ValueError("`keys` must name at least one key of a batch, got none")
+    return names
+
+
+def check_masks(masks: bool | None) -> bool | None:
+    """Return `masks`, checked to be a bool or None."""
+    if masks not in (None, False, True):
+        raise TypeError(f"`masks` must be True, False or None, got {masks!r}; see `keys` for names")
+    return None if masks is None else bool(masks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSpec:
+    """The options of `Windows`, with their names there.
+
+    Attributes
+    ----------
+    max_gap
+        In the unit of the time stamps of the table.
+    keys
+        Names of the keys of a batch; None: all.
+    joined
+        True where past and future of a role are views of one buffer; see `Windows.joined`.
+
+    Raises
+    ------
+    TypeError
+        If the scaler is not a `Scaler`.
+    ValueError
+        For an unknown layout, a scaler without any of the columns, or joined columns.
+    """
+
+    span: WindowSpan
+    roles: ColumnRoles
+    layout: Layout = "btc"
+    fill: float = 0.0
+    max_missing: float = 1.0
+    max_gap: int | None = None
+    min_observed_past: int | None = None
+    min_observed_future: int | None = None
+    dtypes: OutputDtypes = OutputDtypes()
+    keys: tuple[str, ...] | None = None
+    masks: bool | None = None
+    scaler: Scaler | None = None
+    joined: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
+        if self.joined and self.layout == "columns":
+            raise ValueError(
+                "layout='columns' has past and future in one array already, expected 'btc' or 'bct'"
+            )
+        scaler = self.scaler
+        if scaler is None:
+            return
+        if not isinstance(scaler, Scaler):
+            raise TypeError(f"`scaler` must be a Scaler, got a {type(scaler).__name__}")
+        if not set(scaler.columns) & set(self.roles.all):
+            raise ValueError(
+                f"`scaler` must have some of the columns {self.roles.all}, got {scaler.columns}"
+            )
+
+    def columns_of(self, table: Table) -> dict[str, ColumnData]:
+        """Return the columns used, by name."""
+        return {name: table.column(name) for name in self.roles.all}
+
+    def conditions(self, table: Table) -> WindowFilter:
+        """Return the conditions on the rows of windows.
+
+        Raises
+        ------
+        ValueError
+            If `max_missing`, `min_observed_past` or `min_observed_future` is out of range.
+        """
+        targets = [table.column(name) for name in self.roles.target]
+        limits = [
+            allowed_unobserved(name, getattr(self, name), length * len(targets))
+            for name, length in (
+                ("min_observed_past", self.span.context_length),
+                ("min_observed_future", self.span.prediction_length),
+            )
+        ]
+        return WindowFilter(
+            targets,
+            allowed_missing(self.max_missing, self.span.steps * len(targets)),
+            None if table.timestamps is None else as_integers(table.timestamps),
+            self.max_gap,
+            *limits,
+        )
+
+    def fingerprint(self, dtypes: str, *, some_unseen: bool) -> dict[str, str | int]:
+        """Return the fields that checkpoints compare: names and values are part of their format.
+
+        Parameters
+        ----------
+        dtypes
+            The dtypes of all keys of a batch, as text.
+        some_unseen
+            Whether the scaler was not fitted on some of the series, whose statistics then count.
+        """
+        return {
+            **self.span.fingerprint(),
+            "target_columns": ", ".join(self.roles.target),
+            "known_covariates": ", ".join(self.roles.known),
+            "past_covariates": ", ".join(self.roles.past),
+            "static_covariates": ", ".join(self.roles.static),
+            "layout": self.layout,
+            "dtypes": dtypes,
+            "fill": repr(self.fill),
+            "max_missing": repr(self.max_missing),
+            "max_gap": repr(self.max_gap),
+            "min_observed_past": int(self.min_observed_past or 0),
+            "min_observed_future": int(self.min_observed_future or 0),
+            "scaler": _digest_of(self.scaler, some_unseen),
+        }
+
+
+def _digest_of(scaler: Scaler | None, some_unseen: bool) -> str:
+    """Return a digest of a scaler, and of its pooled statistics where they are used."""
+    if scaler is None:
+        return "none"
+    if scaler.unseen != "global" or scaler.pooled is None or not some_unseen:
+        return scaler._digest
+    return digest(scaler._digest, scaler.pooled._digest)

@@ -1,0 +1,130 @@
+"""Windows are a table, frozen options and a selection: what changed windows keep and share."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windeck as wd
+
+OPTIONS: dict[str, Any] = {
+    "context_length": 4,
+    "prediction_length": 2,
+    "stride": 2,
+    "target_columns": "load",
+    "known_covariates": "hour",
+    "pad": "start",
+    "fill": -1.0,
+    "max_missing": 0.5,
+    "dtype": {"load": "float32"},
+    "keys": ("past_target", "future_target", "series_id"),
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> wd.Table:
+    """Return two series of 30 and 50 rows with missing values."""
+    rng = np.random.default_rng(5)
+    load = rng.normal(size=80)
+    load[rng.random(80) < 0.2] = np.nan
+    columns = {"load": load, "hour": np.arange(80.0) % 24}
+    return wd.Table.from_columns(columns, offsets=[0, 30, 80], series_names=["a", "b"])
+
+
+class OwnWindows(wd.Windows):
+    """Windows of a user's class."""
+
+
+#: Changed windows that have all windows and options of the given ones.
+SAME: dict[str, Callable[[wd.Windows], wd.Windows]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda windows: pickle.loads(pickle.dumps(windows)),
+    "without a scaler": lambda windows: windows.with_scaler(None),
+    "joined": lambda windows: windows.joined(),
+}
+
+
+@pytest.mark.parametrize("way", SAME)
+def test_copies_are_equal_to_windows_made_anew(table: wd.Table, way: str) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    windows.fingerprint  # noqa: B018  # Cached: copies must not keep it.
+    changed = SAME[way](windows)
+    expected = wd.Windows(table, **OPTIONS)
+    assert changed.fingerprint == expected.fingerprint
+    assert repr(changed) == repr(expected)
+    assert changed.explain() == expected.explain()
+    for key, array in expected.gather([0, 5, 9]).items():
+        np.testing.assert_array_equal(changed.gather([0, 5, 9])[key], array)
+
+
+def test_changes_leave_the_windows_that_they_are_made_of(table: wd.Table) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    before = dict(windows.fingerprint), windows.gather([3])["past_target"]
+    scaler = wd.Scaler.fit(windows, columns="load")
+    changed = [
+        windows.with_scaler(scaler),
+        windows.latest(),
+        windows.subset(series="b"),
+        windows.joined().with_scaler(scaler),
+        *windows.split(),
+    ]
+    again = wd.Windows(table, **OPTIONS)
+    assert dict(windows.fingerprint) == before[0] == dict(again.fingerprint)
+    np.testing.assert_array_equal(windows.gather([3])["past_target"], before[1])
+    assert all(one.fingerprint != windows.fingerprint for one in changed)
+    assert changed[0].fingerprint == wd.Windows(table, scaler=scaler, **OPTIONS).fingerprint
+
+
+def test_parts_share_the_options(table: wd.Table) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    for part in (*windows.split(), windows.subset(series="a"), pickle.loads(pickle.dumps(windows))):
+        assert part.spec == windows.spec
+        assert hash(part.spec) == hash(windows.spec)
+    latest = windows.latest()
+    assert latest.spec == replace(
+        windows.spec,
+        span=latest.span,
+        max_missing=1.0,
+        keys=("past_target", "series_id"),
+    )
+
+
+def test_options_cannot_be_changed(table: wd.Table) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    with pytest.raises(FrozenInstanceError):
+        windows.spec.fill = 0.0  # type: ignore[misc]
+    with pytest.raises(ValueError, match="`layout` must be one of btc, bct, columns, got 'cbt'"):
+        replace(windows.spec, layout="cbt")  # type: ignore[arg-type]
+
+
+def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
+    windows = OwnWindows(table, **OPTIONS)
+    changed = (windows.subset(series="b"), windows.with_scaler(None), windows.latest())
+    for one in (*changed, *windows.split(), copy.copy(windows)):
+        assert type(one) is OwnWindows
+
+
+def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.Table) -> None:
+    """Nothing that remembers where batches came from keeps windows or scalers in memory."""
+    scaler = wd.Scaler.fit(table, columns="load", per_series=True)
+    windows = wd.Windows(table, **OPTIONS).with_scaler(scaler)
+    values = windows.gather([0])["past_target"]
+    scaler.inverse_transform(values, columns=["load"], series_id=[0])
+    assert windows.joined().balanced().fingerprint
+    references = [weakref.ref(one) for one in (scaler, windows, windows.noted)]
+    gc.collect()
+    gc.disable()
+    try:
+        del scaler, windows
+        assert [reference() for reference in references] == [None, None, None]
+    finally:
+        gc.enable()
