@@ -41,9 +41,10 @@ from windeck.loader.served import Served, serve
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
-from windeck.loader.visits import Visit, is_document, require_method, sort_positions
+from windeck.loader.visits import Visit, is_document, sort_positions
 from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
+from windeck.sources.members import StreamMembers, stream_members
 
 __all__ = ["Loader", "iterated_loaders"]
 
@@ -176,14 +177,16 @@ class Loader:
         compare_ranks: bool = True,
         stall_timeout: float | None = 60.0,
     ) -> None:
-        self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
+        stream = as_stream(data, shuffle=shuffle, order=order, seed=seed)
+        self.stream: Any = stream
+        self._members = stream_members(stream)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
         self.epochs = None if epochs is None else check_integer("epochs", epochs)
         self.prefetch, self._prefetch_bytes = _check_prefetch(prefetch)
         self.restart = bool(restart)
         self.max_steps = None if max_steps is None else check_integer("max_steps", max_steps)
-        self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
+        self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self._members)
         self.stall_timeout = _check_stall_timeout(stall_timeout)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self._is_endless:
@@ -191,7 +194,7 @@ class Loader:
                 f"`epochs` must be None, got {self.epochs}: {type(self.stream).__name__} has no "
                 "epochs; give it epochs with `steps_per_epoch`, or end the loop at a step"
             )
-        self._epoch_length: int = self.stream.epoch_length or LIMIT
+        self._epoch_length = self._members.epoch_length or LIMIT
         self._exclusions = Exclusions()
         self._sharding()  # Raises for a batch size or `drop_last` that does not fit.
         self._position = 0
@@ -202,12 +205,12 @@ class Loader:
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
         self._history = StepHistory()
-        on_device = builder_on_device(self.stream, check_device(device), pin_memory)
+        on_device = builder_on_device(stream, check_device(device), pin_memory)
         if on_device is not None:
             # Its batches are not made by this processor.
             self.prefetch, self._prefetch_bytes = 0, None
         self._build_batch: BatchBuilder | DeviceBatchBuilder = on_device or BatchBuilder(
-            self.stream,
+            self._members.methods,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),
             device=check_device(device),
@@ -381,7 +384,7 @@ class Loader:
         """
         number, position = self._point(step)
         return {
-            **stream_state(self.stream, position),
+            **stream_state(self._members, position),
             "step": number,
             "legs": self._history.until(number).to_state(),
             "excluded": [list(pair) for pair in self._exclusions.ranges],
@@ -398,7 +401,7 @@ class Loader:
             As `windeck.loader.state.load_position`, and for a position other than 0 if the loader
             restarts in every loop; the loader is not changed then.
         """
-        position = load_stream_position(self.stream, state)
+        position = load_stream_position(self._members, state)
         if position and "step" not in state:
             for name in ("steps_per_epoch", "max_steps"):
                 if getattr(self, name) is not None:
@@ -436,10 +439,7 @@ class Loader:
             Samples of the source in the order of rows. Exact also for steps before a change of
             batch or world size; none for this rank if it did not exist then. O(excluded ranges).
         """
-        samples: NDArray[np.int64] = require_method(self.stream, "samples")(
-            self._step_positions(step, rank)
-        )
-        return samples
+        return self._members.samples(self._step_positions(step, rank))
 
     def documents(self, step: int, *, rank: int | None = None) -> list[list[Any]]:
         """Return the documents of a past or future step.
@@ -459,10 +459,7 @@ class Loader:
         TypeError
             If the stream has no documents.
         """
-        pieces: list[list[Any]] = require_method(self.stream, "documents_at")(
-            self._step_positions(step, rank)
-        )
-        return pieces
+        return self._members.documents_at(self._step_positions(step, rank))
 
     def step_of(self, sample: Any, *, epoch: int | None = None) -> int | None:
         """Return the step in which any rank gets a sample in an epoch, or None.
@@ -558,7 +555,7 @@ class Loader:
         """
         number, position = self._point(step)
         skipped = self._history.until(number).skipped(position, self._exclusions)
-        found = serve(self.stream, position, skipped, documents)
+        found = serve(self._members, position, skipped, documents)
         steps = self.steps_per_epoch
         return found if steps is None else replace(found, epoch=number / steps)
 
@@ -594,7 +591,7 @@ class Loader:
         Raises
         ------
         TypeError
-            If the source does not state its blocks: see `windeck.sources.Source`.
+            If the source does not state its blocks: see `windeck.sources.BlockSource`.
         ValueError
             If the stream has no epochs and `steps` is not given, and for packed documents in the
             global orders.
@@ -628,7 +625,7 @@ class Loader:
             batch_size=check_integer("batch_size", size, least=1),
         )
         start = self._position
-        if self.stream.epoch_length is not None:
+        if self._members.epoch_length is not None:
             start = self.epoch * self._epoch_length
             most = sharding.steps_left(start)
             steps = most if steps is None else min(check_integer("steps", steps, least=1), most)
@@ -638,7 +635,7 @@ class Loader:
         chosen = range(sharding.world_size) if ranks is None else list(ranks)
         for rank in chosen:
             check_ranks(rank, sharding.world_size)
-        return plan_reads(self.stream, sharding, start, count, chosen, resident_bytes)
+        return plan_reads(self._members, sharding, start, count, chosen, resident_bytes)
 
     def exclude(self, start: int, stop: int) -> None:
         """Exclude the positions [start, stop) of the stream, also after resuming.
@@ -698,7 +695,7 @@ class Loader:
     @property
     def _is_endless(self) -> bool:
         """True for a stream without epochs that gets none by `steps_per_epoch`."""
-        return self.stream.epoch_length is None and self.steps_per_epoch is None
+        return self._members.epoch_length is None and self.steps_per_epoch is None
 
     def _at_start(self) -> Loader:
         """Return a loader at position 0 with the same data and options, for one loop."""
@@ -726,7 +723,7 @@ class Loader:
         if threading.current_thread() is not threading.main_thread():
             return
         self._unchecked.ranks = False
-        state = stream_state(self.stream, self._position)
+        state = stream_state(self._members, self._position)
         fields = {f"the data's {name}": value for name, value in state.pop("fingerprint").items()}
         for name in ("batch_size", "drop_last", "steps_per_epoch", "epochs", "max_steps", "step"):
             fields[f"`{name}`"] = getattr(self, name)
@@ -776,16 +773,13 @@ class Loader:
 
     def _position_of(self, sample: Any, epoch: int | None) -> int:
         """Return the position of a sample in an epoch, by default the current one; -1 if none."""
-        stream = self.stream
         if not (isinstance(sample, (tuple, list, np.ndarray)) and np.ndim(sample) == 1):
             sample = check_integer("sample", sample)
         if epoch is not None:
             number = check_integer("epoch", epoch)
-        elif stream.epoch_length is None and hasattr(stream, "epoch_of"):
-            number = stream.epoch_of(sample, at=self._next_start())
         else:
-            number = self._next_start() // self._epoch_length
-        return int(require_method(stream, "position_of")([sample], epoch=number)[0])
+            number = self._members.epoch_of(sample, at=self._next_start())
+        return int(self._members.position_of([sample], epoch=number)[0])
 
     def _step_at(self, position: int) -> int | None:
         """Return the step that contains a position, or None."""
@@ -800,8 +794,7 @@ class Loader:
 
     def _visit(self, document: tuple[Any, ...], epoch: int | None) -> Visit:
         """Return the positions of a document in an epoch of its source, and those served."""
-        find = require_method(self.stream, "document_runs")
-        found = find(document, at=self._next_start(), epoch=epoch)
+        found = self._members.document_runs(document, at=self._next_start(), epoch=epoch)
         epochs = {one.epoch for one in found}
         positions = sort_positions(found).tolist()
         return Visit(
@@ -842,14 +835,15 @@ def _check_stall_timeout(seconds: object) -> float | None:
     return float(seconds)
 
 
-def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:
+def _check_steps_per_epoch(steps: object, stream: StreamMembers) -> int | None:
     """Return the steps in an epoch of a stream without epochs; raise for a stream with epochs."""
     if steps is None:
         return None
     number = check_integer("steps_per_epoch", steps, least=1)
     if stream.epoch_length is not None:
+        name, length = type(stream.stream).__name__, stream.epoch_length
         raise ValueError(
-            f"`steps_per_epoch` must be None, got {number}: {type(stream).__name__} has epochs of "
-            f"{stream.epoch_length} samples, each in an order of its own, and loops end with them"
+            f"`steps_per_epoch` must be None, got {number}: {name} has epochs of {length} samples, "
+            "each in an order of its own, and loops end with them"
         )
     return number
