@@ -157,7 +157,7 @@ def test_the_recorder_sees_a_member_that_is_not_declared() -> None:
 def test_names_of_members_are_looked_up_in_one_module() -> None:
     """No module asks a source or stream for a member by a literal name; `members` has them all."""
     found = set()
-    for folder in ("sources", "loader", "diagnosis"):
+    for folder in ("sources", "loader", "packing", "diagnosis"):
         for path in (SOURCES / folder).rglob("*.py"):
             for call in re.finditer(r'(?:get|has)attr\([^"]*, "(\w+)"', path.read_text("utf-8")):
                 if call[1] in declared_members() - {"__len__"}:
