@@ -35,13 +35,22 @@ from windeck.loader.batch import (
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
-from windeck.loader.read_plan import ReadPlan, plan_reads
+from windeck.loader.questions import (
+    LoaderPoint,
+    count_served,
+    explain_io,
+    step_of,
+    step_positions,
+    visit_document,
+    was_visited,
+)
+from windeck.loader.read_plan import ReadPlan
 from windeck.loader.runs import EpochIterator
-from windeck.loader.served import Served, serve
+from windeck.loader.served import Served
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
-from windeck.loader.visits import Visit, is_document, sort_positions
+from windeck.loader.visits import Visit, is_document
 from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
 from windeck.sources.members import StreamMembers, stream_members
@@ -439,7 +448,7 @@ class Loader:
             Samples of the source in the order of rows. Exact also for steps before a change of
             batch or world size; none for this rank if it did not exist then. O(excluded ranges).
         """
-        return self._members.samples(self._step_positions(step, rank))
+        return self._members.samples(step_positions(self._reached(), step, rank))
 
     def documents(self, step: int, *, rank: int | None = None) -> list[list[Any]]:
         """Return the documents of a past or future step.
@@ -459,7 +468,7 @@ class Loader:
         TypeError
             If the stream has no documents.
         """
-        return self._members.documents_at(self._step_positions(step, rank))
+        return self._members.documents_at(step_positions(self._reached(), step, rank))
 
     def step_of(self, sample: Any, *, epoch: int | None = None) -> int | None:
         """Return the step in which any rank gets a sample in an epoch, or None.
@@ -477,7 +486,7 @@ class Loader:
             None if the sample is excluded, dropped at the end of the epoch, or before the
             position at which the run began.
         """
-        return self._step_at(self._position_of(sample, epoch))
+        return step_of(self._reached(), sample, epoch)
 
     @overload
     def visited(self, sample: int, *, epoch: int | None = None) -> bool: ...
@@ -511,8 +520,8 @@ class Loader:
             If the stream has no samples or no documents.
         """
         if is_document(sample):
-            return self._visit(tuple(sample), epoch)
-        return self._was_served(self._position_of(sample, epoch))
+            return visit_document(self._reached(), tuple(sample), epoch)
+        return was_visited(self._reached(), sample, epoch)
 
     def served(self, step: int | None = None, *, documents: bool = True) -> Served:
         """Return how many samples, tokens and documents were handed out to all ranks together.
@@ -554,8 +563,7 @@ class Loader:
         {'samples': 10, 'epoch': 2.4}
         """
         number, position = self._point(step)
-        skipped = self._history.until(number).skipped(position, self._exclusions)
-        found = serve(self._members, position, skipped, documents)
+        found = count_served(self._reached(), number, position, documents)
         steps = self.steps_per_epoch
         return found if steps is None else replace(found, epoch=number / steps)
 
@@ -617,25 +625,14 @@ class Loader:
         >>> Loader(Files(), order=lanes, batch_size=10).explain_io(world_size=4).ratio
         1.0
         """
-        ranks_of_plan = self.world_size if world_size is None else world_size
-        size = self.batch_size if batch_size is None else batch_size
-        sharding = replace(
-            self._sharding(),
-            world_size=check_integer("world_size", ranks_of_plan, least=1),
-            batch_size=check_integer("batch_size", size, least=1),
+        return explain_io(
+            self._reached(),
+            world_size=world_size,
+            batch_size=batch_size,
+            steps=self.steps_per_epoch if steps is None else steps,
+            ranks=ranks,
+            resident_bytes=resident_bytes,
         )
-        start = self._position
-        if self._members.epoch_length is not None:
-            start = self.epoch * self._epoch_length
-            most = sharding.steps_left(start)
-            steps = most if steps is None else min(check_integer("steps", steps, least=1), most)
-        elif steps is None and self.steps_per_epoch is None:
-            raise ValueError(f"`steps` must be given: {type(self.stream).__name__} has no epochs")
-        count = check_integer("steps", steps or self.steps_per_epoch, least=1)
-        chosen = range(sharding.world_size) if ranks is None else list(ranks)
-        for rank in chosen:
-            check_ranks(rank, sharding.world_size)
-        return plan_reads(self._members, sharding, start, count, chosen, resident_bytes)
 
     def exclude(self, start: int, stop: int) -> None:
         """Exclude the positions [start, stop) of the stream, also after resuming.
@@ -761,49 +758,12 @@ class Loader:
             raise IndexError(f"step {step} is after the last step of max_steps={self.max_steps}")
         return position
 
-    def _step_positions(self, step: int, rank: int | None) -> NDArray[np.int64]:
-        """Return the positions of a rank in a step."""
+    def _reached(self) -> LoaderPoint:
+        """Return the point that the loader has reached."""
         self._record_step()
-        sharding, start = self._history.find(check_integer("step", step), self._exclusions)
-        number = self.rank if rank is None else check_integer("rank", rank)
-        if rank is None and number >= sharding.world_size:
-            return np.empty(0, np.int64)
-        check_ranks(number, sharding.world_size)
-        return sharding.positions(start, number)
-
-    def _position_of(self, sample: Any, epoch: int | None) -> int:
-        """Return the position of a sample in an epoch, by default the current one; -1 if none."""
-        if not (isinstance(sample, (tuple, list, np.ndarray)) and np.ndim(sample) == 1):
-            sample = check_integer("sample", sample)
-        if epoch is not None:
-            number = check_integer("epoch", epoch)
-        else:
-            number = self._members.epoch_of(sample, at=self._next_start())
-        return int(self._members.position_of([sample], epoch=number)[0])
-
-    def _step_at(self, position: int) -> int | None:
-        """Return the step that contains a position, or None."""
-        self._record_step()
-        return self._history.step_of(position, self._exclusions)
-
-    def _was_served(self, position: int) -> bool:
-        """Return True if a position was handed out to any rank: not excluded and not dropped."""
-        if not 0 <= position < self._position or position in self._exclusions:
-            return False
-        return self._step_at(position) is not None or position < self._history.first_position
-
-    def _visit(self, document: tuple[Any, ...], epoch: int | None) -> Visit:
-        """Return the positions of a document in an epoch of its source, and those served."""
-        found = self._members.document_runs(document, at=self._next_start(), epoch=epoch)
-        epochs = {one.epoch for one in found}
-        positions = sort_positions(found).tolist()
-        return Visit(
-            document,
-            epochs.pop() if len(epochs) == 1 else None,
-            tuple(positions),
-            tuple(self._step_at(position) for position in positions),
-            sum(len(one.positions) for one in found),
-            sum(self._was_served(position) for position in positions),
+        history, exclusions = self._history, self._exclusions
+        return LoaderPoint(
+            self._members, self._sharding(), history, exclusions, self._position, self.rank
         )
 
 
