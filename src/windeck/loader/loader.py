@@ -35,6 +35,7 @@ from windeck.loader.batch import (
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
+from windeck.loader.prefetch import Prefetcher
 from windeck.loader.questions import (
     LoaderPoint,
     count_served,
@@ -45,7 +46,7 @@ from windeck.loader.questions import (
     was_visited,
 )
 from windeck.loader.read_plan import ReadPlan
-from windeck.loader.runs import EpochIterator
+from windeck.loader.runs import EpochIterator, Run, build_runs
 from windeck.loader.served import Served
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
@@ -703,6 +704,23 @@ class Loader:
     def _sharding(self) -> Sharding:
         n, ranks = self._epoch_length, self.world_size
         return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
+
+    def _begin_runs(self, epoch: int | None) -> tuple[int, Prefetcher[Run]]:
+        """Return an epoch, by default the current one, and its runs from the position on."""
+        self._record_step()
+        self._compare_ranks()
+        number = self.epoch if epoch is None else epoch
+        left, last = None, number
+        if self.epochs is not None and number >= self.epochs:
+            left = 0
+        elif self.steps_per_epoch is not None or self.max_steps is not None:
+            left = self.steps_left if self.epoch == number else 0
+            last = 0 if self.steps_per_epoch is not None else number
+        build, sharding = self._build_batch, self._sharding()
+        runs = build_runs(sharding, self._position, last, left, self.rank, build, build.makes_runs)
+        ahead = Prefetcher(runs, self.prefetch, self._waited.away, self._waited.made)
+        ahead.patience, ahead.on_stall = self.stall_timeout, self._log_stall
+        return number, ahead
 
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""
