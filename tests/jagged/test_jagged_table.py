@@ -17,6 +17,7 @@ from pyarrow import feather, parquet
 
 import windeck as wd
 from windeck.loader.batch import PinnedGather
+from windeck.sources.members import stream_members
 
 IDS = st.integers(-(2**63), 2**63 - 1)
 LISTS = st.one_of(st.none(), st.lists(IDS, max_size=4))
@@ -185,7 +186,7 @@ def test_tables_with_other_lists_do_not_mix() -> None:
 
 def test_pinned_gather_writes_into_its_memory() -> None:
     stream = wd.Stream(numbered(20), order=wd.Sequential)
-    pinned = PinnedGather(stream, {}, pin=False).gather(np.arange(3, 9), {})
+    pinned = PinnedGather(stream_members(stream).methods, pin=False).gather(np.arange(3, 9), {})
     plain = wd.Loader(numbered(20), batch_size=20).peek()
     assert pinned["age"].tolist() == plain["age"][3:9].tolist()
     assert pinned["seen"].tolist() == [30, 31, 32, 40, 41, 42, 43, 60, 70, 71, 80, 81, 82]

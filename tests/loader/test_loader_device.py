@@ -17,6 +17,7 @@ from windeck import IterDataset, Sequential, Table, Windows
 from windeck.loader.batch import PinnedGather
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
+from windeck.sources.members import source_members, stream_members
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
@@ -63,7 +64,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def test_pinned_batches_are_written_in_place() -> None:
     source = Mixed(10)
     stream = Stream(source, seed=1)
-    pinned = PinnedGather(stream, source.torch_dtypes, pin=False)
+    pinned = PinnedGather(stream_members(stream).methods, pin=False)
     plain = Loader(stream, batch_size=4, prefetch=0)
     for number, expected in enumerate(plain):
         positions = np.arange(4 * number, min(10, 4 * number + 4))
@@ -76,7 +77,7 @@ def test_a_source_that_ignores_out_is_told_of() -> None:
         def gather(self, indices: NDArray[np.int64], out: object = None) -> dict[str, NDArray[Any]]:
             return super().gather(indices)
 
-    pinned = PinnedGather(Deaf(10), {}, pin=False)
+    pinned = PinnedGather(source_members(Deaf(10)).methods, pin=False)
     with pytest.raises(TypeError, match=r"^the source returned a new array for 'sample' inst"):
         pinned.gather(np.array([2, 3]), {})
 
@@ -96,7 +97,7 @@ def test_windows_are_pinned_in_every_layout() -> None:
         )
         stream = Stream(windows)
         expected = Loader(stream, batch_size=7).peek()
-        found = PinnedGather(stream, stream.torch_dtypes, pin=False).gather(np.arange(7), {})
+        found = PinnedGather(stream_members(stream).methods, pin=False).gather(np.arange(7), {})
         assert same(found, expected)
         assert torch.bfloat16 in {tensor.dtype for tensor in found.values()}
 
@@ -107,7 +108,7 @@ def test_batches_without_rows_of_a_size_are_pinned_afterwards() -> None:
             assert out is None
             return {"ends": np.concatenate([[0], np.cumsum(indices)])}
 
-    pinned = PinnedGather(Ragged(10), {}, pin=False)
+    pinned = PinnedGather(source_members(Ragged(10)).methods, pin=False)
     assert pinned.gather(np.array([2, 3]), {})["ends"].tolist() == [0, 2, 5]
 
 
@@ -132,7 +133,9 @@ def test_torchs_default_device_does_not_matter() -> None:
     with torch.device("meta"):
         for prefetch in (0, 1):
             assert same(next(iter(Loader(Mixed(10), batch_size=4, prefetch=prefetch))), expected)
-        pinned = PinnedGather(Stream(Mixed(10), order=Sequential), Mixed.torch_dtypes, pin=False)
+        pinned = PinnedGather(
+            stream_members(Stream(Mixed(10), order=Sequential)).methods, pin=False
+        )
         assert same(pinned.gather(np.arange(4), {}), expected)
         batch = next(iter(IterDataset(Stream(Mixed(10), order=Sequential), batch_size=4)))
         assert batch.pop("position") == 4

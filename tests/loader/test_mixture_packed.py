@@ -17,6 +17,7 @@ from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
 from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
 from windeck.loader.batch import BatchBuilder, PinnedGather
+from windeck.sources.members import stream_members
 
 
 def corpus(seed: int, shards: int) -> ModelCorpus:
@@ -107,8 +108,9 @@ def test_documents_are_found_where_their_tokens_are() -> None:
 
 def test_pinned_rows_of_several_parts() -> None:
     data = mixture()
-    builder = BatchBuilder(data, threads=2)
-    builder._pinned = PinnedGather(data, {}, pin=False)
+    methods = stream_members(data).methods
+    builder = BatchBuilder(methods, threads=2)
+    builder._pinned = PinnedGather(methods, pin=False)
     for positions in ([0, 1, 2, 3, 4], [7], []):
         batch = builder(np.array(positions, np.int64)).batches[0]
         assert_same(batch, data.gather(positions))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from models.mixture_model import Counted
 from models.oracle import Numbers
 from models.packed_model import Packed
+from support.stream_states import load_stream_position, stream_state
 from windeck import Loader, Mixture, Stream
-from windeck.loader.state import load_stream_position, stream_state
 
 FOREIGN = "^the state does not belong to this data: "
 

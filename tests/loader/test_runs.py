@@ -27,6 +27,7 @@ from windeck.loader import runs
 from windeck.loader.batch import BatchBuilder, PinnedGather, split_rows, split_tensor
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
+from windeck.sources.members import stream_members
 
 Batch = dict[str, torch.Tensor]
 
@@ -416,10 +417,10 @@ def test_a_run_is_copied_to_a_device_at_once(
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda *given: recorded.append(given))
     stream = STREAMS[name]
-    builder = BatchBuilder(stream)
-    bits = getattr(stream, "torch_dtypes", {})
-    builder._pinned = PinnedGather(stream, bits, pin=False)
-    builder._copy_stream, builder._device = copies, torch.device("cpu")  # type: ignore[assignment]
+    methods = stream_members(stream).methods
+    builder = BatchBuilder(methods)
+    builder._pinned = PinnedGather(methods, pin=False)
+    builder._copy_stream, builder.target_device = copies, torch.device("cpu")  # type: ignore[assignment]
     builder(np.arange(batch_size))  # Shapes and dtypes are found by the first call.
     moved: list[object] = []
     allocated: list[object] = []
@@ -459,10 +460,10 @@ def test_pinned_batches_of_a_run_are_one_gather(
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     stream = STREAMS[name]
-    builder = BatchBuilder(stream, pin_memory=True)
-    assert builder.makes_runs
     calls: list[object] = []
     monkeypatch.setattr(stream, "gather_rows", recording(stream.gather_rows, calls))
+    builder = BatchBuilder(stream_members(stream).methods, pin_memory=True)
+    assert builder.makes_runs
     pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
     assert len(calls) == 1
     assert len(pending.batches) == 4

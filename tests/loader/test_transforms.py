@@ -19,6 +19,7 @@ from windeck._core import hash_words
 from windeck.loader.batch import PinnedGather
 from windeck.loader.row_random import RowRandom
 from windeck.loader.transforms import MappedStream
+from windeck.sources.members import stream_members
 
 
 class Rows:
@@ -153,7 +154,7 @@ def test_a_mixture_is_mapped_as_a_whole() -> None:
 
 def test_pinned_gather_has_the_same_batch() -> None:
     stream = wd.Stream(Rows(), seed=1).map(masked, seed=2)
-    pinned = PinnedGather(stream, {}, pin=False).gather(np.arange(5), {})
+    pinned = PinnedGather(stream_members(stream).methods, pin=False).gather(np.arange(5), {})
     shown = stream.present(dict(pinned))
     plain = stream.gather(np.arange(5))
     assert [*shown] == [*plain]
@@ -208,7 +209,7 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="`function` must be callable, got int"):
         stream.map(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="`stream` must be a stream, got Rows"):
-        MappedStream(Rows(), masked)
+        MappedStream(Rows(), masked)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"test_transforms.returned_list returned a list"):
         stream.map(returned_list).gather([0])
 

@@ -17,6 +17,7 @@ from models.packed_model import Packed, assert_same
 from windeck import IterDataset, Loader, MapDataset, Stream, collate
 from windeck.loader.batch import BatchBuilder, PinnedGather
 from windeck.sources import RowSource
+from windeck.sources.members import stream_members
 
 LENGTHS = [3, 9, 1, 6, 2, 7]  # 28 tokens: 6 sequences of 4, and a tail of 3.
 
@@ -162,8 +163,9 @@ def test_the_buffer_goes_to_the_device_and_views_are_made_there() -> None:
 def test_pinned_rows_are_written_in_place_and_presented_afterwards() -> None:
     packed = Packed(LENGTHS)
     stream = Stream(packed, seed=2)
-    builder = BatchBuilder(stream)
-    builder._pinned = PinnedGather(stream, {}, pin=False)
+    methods = stream_members(stream).methods
+    builder = BatchBuilder(methods)
+    builder._pinned = PinnedGather(methods, pin=False)
     for positions in ([0, 1, 2], [4, 5, 6, 7], []):
         before = packed.outs
         batch = builder(np.array(positions, np.int64)).batches[0]

@@ -130,7 +130,7 @@ def doctor(
     if network is not None:
         check_url(network)
     if samples is None and is_windeck_loader(loader):
-        samples = int(loader.batch_size)  # type: ignore[attr-defined]
+        samples = loader.batch_size
     given = [(path, os.path.getsize(path)) for path in files]
     notes = list[str]()
     with restored(loader, notes):

@@ -6,13 +6,16 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from windeck.diagnosis.measurements import Stage, Usage
 from windeck.diagnosis.processes import thread_usage
 from windeck.diagnosis.subjects import is_torch_loader, is_windeck_loader
+
+if TYPE_CHECKING:
+    from windeck.loader.loader import Loader
 
 __all__ = ["StageTimer", "measure_stages"]
 
@@ -109,29 +112,28 @@ def _torch_batch(loader: Any, samples: int) -> Callable[[StageTimer, int], None]
     return make
 
 
-def _windeck_batch(loader: Any) -> Callable[[StageTimer, int], None]:
+def _windeck_batch(loader: Loader) -> Callable[[StageTimer, int], None]:
     """Return a function that makes the batch of a number after the loader's position."""
     from windeck.loader.batch import as_tensors
-    from windeck.sources import gather_rows, whole
+    from windeck.loader.stream import Stream
 
-    stream, size = loader.stream, int(loader.batch_size)
-    bits, length = getattr(stream, "torch_dtypes", {}), stream.epoch_length
-    device = getattr(getattr(loader, "_build_batch", None), "_device", None)
-    source = getattr(stream, "source", None)
+    stream, size, device = loader._members, loader.batch_size, loader._build_batch.target_device
+    length = stream.epoch_length
     # A source that shuffles inside has a copy of itself for each epoch, which the stream knows.
-    if length is None or hasattr(source, "at_epoch") or not hasattr(stream, "samples"):
-        source = None
+    source = loader.stream._plain_source if isinstance(loader.stream, Stream) else None
+    methods = stream.methods if source is None else source.methods
 
     def make(timer: StageTimer, number: int) -> None:
         positions = loader.position + number * size + np.arange(size, dtype=np.int64)
         if length is not None:  # the present epoch, whose order and files are open
             positions = loader.position // length * length + positions % length
-        if source is None:
-            data, rows = stream, timer.call("gather", gather_rows, stream, positions)
-        else:
-            samples = timer.call("order", stream.samples, positions)
-            data, rows = source, timer.call("gather", gather_rows, source, samples)
-        tensors = timer.call("tensors", lambda: as_tensors({**rows, **whole(data, rows)}, bits))
+        if source is not None:
+            positions = timer.call("order", stream.samples, positions)
+        rows = timer.call("gather", methods.gather_rows, positions)
+        bits = stream.methods.torch_dtypes
+        tensors = timer.call(
+            "tensors", lambda: as_tensors({**rows, **methods.whole_arrays(rows)}, bits)
+        )
         if device is not None:
             timer.call("device", _copy, tensors, device)
 

@@ -6,9 +6,14 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
+
+from windeck.sources import Source
+
+if TYPE_CHECKING:
+    from windeck.loader.loader import Loader
 
 __all__ = ["column_facts", "is_torch_loader", "is_windeck_loader", "kind_of", "queued_batches"]
 __all__ += ["restored", "size_of", "source_of", "unit_of"]
@@ -20,7 +25,7 @@ def kind_of(loader: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
-def is_windeck_loader(loader: Any) -> bool:
+def is_windeck_loader(loader: object) -> TypeGuard[Loader]:
     """Return whether it is a `windeck.Loader`."""
     module = sys.modules.get("windeck.loader.loader")
     return module is not None and isinstance(loader, module.Loader)
@@ -36,29 +41,37 @@ def queued_batches(loader: Any) -> int:
     """Return the batches that a loader may hold ready: they say nothing of its rate."""
     if is_torch_loader(loader):
         return int(loader.num_workers) * int(loader.prefetch_factor or 2)
-    ahead = getattr(loader, "prefetch", 0) if is_windeck_loader(loader) else 0
-    return ahead if isinstance(ahead, int) else 2
+    return loader.prefetch if is_windeck_loader(loader) else 0
 
 
-def source_of(loader: Any) -> Any:
+def source_of(loader: object) -> Source | None:
     """Return the source that a `windeck.Loader` of one source reads, or None."""
-    return getattr(getattr(loader, "stream", None), "source", None)
+    if not is_windeck_loader(loader):
+        return None
+    from windeck.loader.stream import Stream
+
+    return loader.stream.source if isinstance(loader.stream, Stream) else None
 
 
-def unit_of(loader: Any) -> str:
+def unit_of(loader: object) -> str:
     """Return the word for the samples of a loader."""
-    name = type(source_of(loader)).__name__ if is_windeck_loader(loader) else ""
+    name = type(source_of(loader)).__name__
     return {"Windows": "windows", "PackedSequences": "sequences"}.get(name, "samples")
 
 
-def column_facts(loader: Any) -> tuple[int, int]:
+def column_facts(loader: object) -> tuple[int, int]:
     """Return the columns that windows read out of a mapped table, and their bytes; else zeros."""
-    table: Any = getattr(source_of(loader), "table", None)
-    origin = getattr(table, "origin", None)
-    if origin is None or not getattr(origin, "mapped", False):
+    source = source_of(loader)
+    if source is None:
         return 0, 0
-    names = source_of(loader).column_names
-    return len(names), sum(table.column(name).nbytes for name in names)
+    from windeck.windows.windows import Windows
+
+    if not isinstance(source, Windows) or source.table.origin is None:
+        return 0, 0
+    if not source.table.origin.mapped:
+        return 0, 0
+    names = source.column_names
+    return len(names), sum(source.table.column(name).nbytes for name in names)
 
 
 def size_of(batch: Any, samples: int | Callable[[Any], int] | None = None) -> tuple[int, int]:

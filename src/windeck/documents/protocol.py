@@ -6,7 +6,7 @@ implements the same members and creates its shards with ``windeck._core.TokenSha
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from windeck._core import TokenShard
 from windeck.sources import Fingerprint
 
-__all__ = ["Corpus", "Int64s"]
+__all__ = ["Corpus", "FileCorpus", "Int64s"]
 
 Int64s: TypeAlias = NDArray[np.int64]
 
@@ -77,4 +77,30 @@ class Corpus(Protocol):
 
         For example "the corpus had 12 files and has 13 now". None if the two values suffice.
         """
+        ...
+
+
+class FileCorpus(Corpus, Protocol):
+    """A corpus of files. Each of these members is optional for packing."""
+
+    @property
+    def root(self) -> str:
+        """The folder of the files, in which ``cache=True`` keeps counts; none by default."""
+        ...
+
+    @property
+    def shard_bytes(self) -> Int64s:
+        """Bytes of the file of each shard, int64 of shape (S,); by default 4 for each token."""
+        ...
+
+    def plan_reads(self, order: Any, shard: int, follows: bool) -> None:
+        """Note that shards are opened in an order from `shard` on; see `Documents.plan_reads`."""
+        ...
+
+    def explain_reopening(self) -> str | None:
+        """Return why not all shards can be open at a time; None, the default, if they can."""
+        ...
+
+    def check_growth(self, larger: Any) -> None:
+        """Raise a ValueError if documents have other names in a larger corpus."""
         ...

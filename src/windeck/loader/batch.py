@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
-from windeck.loader.visits import threads_option
-from windeck.sources import Batch, Indices, gather_rows, whole
+from windeck.sources import Batch, Indices
+from windeck.sources.members import BatchMethods
 
 NBYTES = attrgetter("nbytes")
 
@@ -34,7 +34,6 @@ __all__ = [
     "check_device",
     "check_pin_memory",
     "gather_batches",
-    "gather_tensors",
     "in_span",
     "split_rows",
 ]
@@ -112,69 +111,53 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
     return {key: tensors[0] for key, tensors in zip(batch, columns, strict=True)}
 
 
-def gather_tensors(data: Any, indices: Indices) -> Tensors:
-    """Gather one batch of a source or stream as tensors, zero-copy."""
-    return gather_batches(data, indices)[0]
-
-
-def presenter_of(data: Any) -> Any:
-    """Return the object whose `whole` and `present`, if any, are those of a source or stream."""
-    return getattr(data, "presenter", data)
-
-
-def gather_batches(data: Any, indices: Indices, count: int = 1, **extra: Any) -> list[Tensors]:
+def gather_batches(
+    methods: BatchMethods, indices: Indices, count: int = 1, **options: Any
+) -> list[Tensors]:
     """Gather `count` batches of a source or stream by one call, of equally many rows each.
 
     Parameters
     ----------
-    data
-        A source or stream; for several batches one whose rows are independent of each other.
+    methods
+        Those of a source or stream; for several batches its rows are independent of each other.
     indices
         Those of the first batch, then those of the second, and so on.
     count
         Number of batches.
-    **extra
-        Keywords for `gather_rows`.
+    **options
+        Keywords for `BatchMethods.gather_rows`.
     """
-    shown = presenter_of(data)
-    rows = gather_rows(data, indices, **extra)
+    rows = methods.gather_rows(indices, **options)
     parts = split_rows(rows, len(indices), count)
-    return present_all(shown, tensor_batches(shown, rows, parts, count, bits_of(data)))
+    return present_all(methods, tensor_batches(methods, rows, parts, count))
 
 
-def bits_of(data: Any) -> Mapping[str, str]:
-    """Return the keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
-    bits: Mapping[str, str] = getattr(data, "torch_dtypes", {})
-    return bits
-
-
-def tensor_batches(
-    shown: Any, rows: Batch, parts: Parts, count: int, bits: Mapping[str, str]
-) -> list[Tensors]:
+def tensor_batches(methods: BatchMethods, rows: Batch, parts: Parts, count: int) -> list[Tensors]:
     """Return `count` batches, before `present`, from the rows of all and their parts."""
-    if hasattr(shown, "whole"):
-        parts = {**parts, **wholes(shown, rows, parts, count)}
+    if methods.whole is not None:
+        parts = {**parts, **wholes(methods, rows, parts, count)}
     batches: list[Tensors] = [{} for _ in range(count)]
-    for key, tensors in zip(parts, _to_tensors(parts, bits), strict=True):
+    for key, tensors in zip(parts, _to_tensors(parts, methods.torch_dtypes), strict=True):
         for batch, tensor in zip(batches, tensors, strict=True):
             batch[key] = tensor
     return batches
 
 
-def wholes(shown: Any, rows: Batch, parts: Parts, count: int) -> Parts:
+def wholes(methods: BatchMethods, rows: Batch, parts: Parts, count: int) -> Parts:
     """Return the arrays of each batch as a whole, if there are any, by key."""
-    if hasattr(shown, "wholes"):
-        found: Parts = shown.wholes(rows, count)
-        return found
-    if not hasattr(shown, "whole"):
+    if methods.wholes is not None:
+        return methods.wholes(rows, count)
+    if methods.whole is None:
         return {}
-    of_each = [whole(shown, {key: parts[key][number] for key in parts}) for number in range(count)]
+    of_each = [
+        methods.whole_arrays({key: parts[key][number] for key in parts}) for number in range(count)
+    ]
     return {key: [one[key] for one in of_each] for key in of_each[0]}
 
 
-def present_all(shown: Any, batches: list[Tensors]) -> list[Tensors]:
+def present_all(methods: BatchMethods, batches: list[Tensors]) -> list[Tensors]:
     """Return batches as users see them."""
-    present = getattr(shown, "present", None)
+    present = methods.present
     return batches if present is None else [present(batch) for batch in batches]
 
 
@@ -276,8 +259,8 @@ class BatchBuilder:
 
     Parameters
     ----------
-    stream
-        A `windeck.sources.Stream`.
+    methods
+        The members of the stream that make batches.
     threads
         Threads for streams that gather in several; None is the stream's default.
     pin_memory
@@ -288,24 +271,23 @@ class BatchBuilder:
 
     def __init__(
         self,
-        stream: Any,
+        methods: BatchMethods,
         *,
         threads: int | None = None,
         pin_memory: bool = False,
         device: torch.device | None = None,
     ) -> None:
-        self._stream = stream
-        self._extra = threads_option(stream, threads)
-        self._device = device if device is not None and device.type != "cpu" else None
-        on_cuda = self._device is not None and self._device.type == "cuda"
+        self._methods = methods
+        self._options = methods.threads_option(threads)
+        #: Device that batches are copied to; None if they stay in host memory.
+        self.target_device = device if device is not None and device.type != "cpu" else None
+        on_cuda = self.target_device is not None and self.target_device.type == "cuda"
         self._copy_stream: torch.cuda.Stream | None = None
         if on_cuda:
-            self._copy_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        self._shown, self._bits = presenter_of(stream), bits_of(stream)
-        self._presents = hasattr(self._shown, "present")
-        self._pinned = PinnedGather(stream, self._bits) if pin_memory or on_cuda else None
+            self._copy_stream = torch.cuda.Stream(self.target_device)  # type: ignore[no-untyped-call]
+        self._pinned = PinnedGather(methods) if pin_memory or on_cuda else None
         #: True if several batches may be made of one gather.
-        self.makes_runs = bool(getattr(stream, "independent_rows", False))
+        self.makes_runs = methods.independent_rows
 
     def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
         """Build `count` batches of equally many positions."""
@@ -315,19 +297,19 @@ class BatchBuilder:
             return in_span("windeck.to_device", self._copy, rows, parts, slab, self._copy_stream)
         batches = in_span("windeck.gather", self._gather, positions, count)
         nbytes = sum(map(NBYTES, batches[0].values())) * count
-        if self._device is not None:
-            batches = in_span("windeck.to_device", _to_device, batches, self._device)
-        if self._presents:
-            batches = present_all(self._shown, batches)
+        if self.target_device is not None:
+            batches = in_span("windeck.to_device", _to_device, batches, self.target_device)
+        if self._methods.present is not None:
+            batches = present_all(self._methods, batches)
         return PendingBatches(batches, nbytes)
 
     def _gather(self, positions: Indices, count: int) -> list[Tensors]:
         """Return batches in host memory, before `present`."""
         if self._pinned is not None and count == 1:
-            return [self._pinned.gather(positions, self._extra)]
-        rows = gather_rows(self._stream, positions, **self._extra)
+            return [self._pinned.gather(positions, self._options)]
+        rows = self._methods.gather(positions, **self._options)
         parts = split_rows(rows, len(positions), count)
-        batches = tensor_batches(self._shown, rows, parts, count, self._bits)
+        batches = tensor_batches(self._methods, rows, parts, count)
         if self._pinned is None:
             return batches
         # Tensors of torch's allocator, which only so knows of copies that users make from them.
@@ -335,7 +317,7 @@ class BatchBuilder:
 
     def _gather_pinned(self, positions: Indices) -> tuple[Batch, Slab[str]]:
         assert self._pinned is not None
-        return self._pinned.gather_slab(positions, self._extra)
+        return self._pinned.gather_slab(positions, self._options)
 
     def _copy(
         self, rows: Batch, parts: Parts, slab: Slab[str], copy_stream: torch.cuda.Stream
@@ -351,23 +333,25 @@ class BatchBuilder:
         """
         assert self._pinned is not None
         count = max(map(len, parts.values()), default=1)
-        of_all = wholes(self._shown, rows, parts, count)
+        of_all = wholes(self._methods, rows, parts, count)
         of_batches = {
             (number, key): tensor
-            for key, tensors in zip(of_all, _to_tensors(of_all, self._bits), strict=True)
+            for key, tensors in zip(
+                of_all, _to_tensors(of_all, self._methods.torch_dtypes), strict=True
+            )
             for number, tensor in enumerate(tensors)
         }
         other = self._pinned.slab_of(of_batches) if of_batches else None
         with torch.cuda.stream(copy_stream):
-            moved = [slab.memory.to(self._device, non_blocking=True)]
+            moved = [slab.memory.to(self.target_device, non_blocking=True)]
             split = {key: split_tensor(t, count) for key, t in slab.tensors(moved[0]).items()}
             batches = [{key: tensors[n] for key, tensors in split.items()} for n in range(count)]
             if other is not None:
-                moved.append(other.memory.to(self._device, non_blocking=True))
+                moved.append(other.memory.to(self.target_device, non_blocking=True))
                 for (number, key), tensor in other.tensors(moved[1]).items():
                     batches[number][key] = torch.utils.dlpack.from_dlpack(tensor)
             owners = (*moved, *(tensor for batch in batches for tensor in batch.values()))
-            batches = present_all(self._shown, batches)
+            batches = present_all(self._methods, batches)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(copy_stream)
         # The pinned memory may be deleted now: its allocator waits for the copies.
@@ -436,46 +420,48 @@ class Slab(Generic[K]):
 class PinnedGather:
     """Gathers directly into page-locked memory, which torch's allocator caches and reuses."""
 
-    def __init__(self, stream: Any, bits: Mapping[str, str], *, pin: bool = True) -> None:
-        self._stream = stream
-        self._bits = bits
+    def __init__(self, methods: BatchMethods, *, pin: bool = True) -> None:
+        self._methods = methods
+        self._bits = methods.torch_dtypes
         self._pin = pin
         self._probed = False
         self._layout: dict[str, tuple[tuple[int, ...], torch.dtype]] | None = None
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
-    def gather(self, positions: Indices, extra: Mapping[str, Any]) -> Tensors:
+    def gather(self, positions: Indices, options: Mapping[str, Any]) -> Tensors:
         """Gather one batch into pinned tensors."""
-        rows, tensors = self.gather_rows(positions, extra)
-        return {**tensors, **self.pin_copies(whole(self._stream, rows))}
+        rows, tensors = self.gather_rows(positions, options)
+        return {**tensors, **self.pin_copies(self._methods.whole_arrays(rows))}
 
-    def gather_rows(self, positions: Indices, extra: Mapping[str, Any]) -> tuple[Batch, Tensors]:
+    def gather_rows(self, positions: Indices, options: Mapping[str, Any]) -> tuple[Batch, Tensors]:
         """Gather rows into pinned tensors; return arrays on their memory too.
 
         Rows without a fixed size are copied.
         """
         layout = self._layout_of(len(positions))
         if layout is None:
-            rows = gather_rows(self._stream, positions, **extra)
+            rows = self._methods.gather_rows(positions, **options)
             return rows, self.pin_copies(rows)
         tensors = {
             # On the host, also if torch's default device is another.
             key: torch.empty(shape, dtype=dtype, device="cpu", pin_memory=self._pin)
             for key, (shape, dtype) in layout.items()
         }
-        return self._gather_into(tensors, positions, extra), tensors
+        return self._gather_into(tensors, positions, options), tensors
 
-    def gather_slab(self, positions: Indices, extra: Mapping[str, Any]) -> tuple[Batch, Slab[str]]:
+    def gather_slab(
+        self, positions: Indices, options: Mapping[str, Any]
+    ) -> tuple[Batch, Slab[str]]:
         """Gather rows into one piece of pinned memory; return arrays on it too.
 
         Rows without a fixed size are copied.
         """
         layout = self._layout_of(len(positions))
         if layout is None:
-            rows = gather_rows(self._stream, positions, **extra)
+            rows = self._methods.gather_rows(positions, **options)
             return rows, Slab.holding(as_tensors(rows, self._bits), self._pin)
         slab = Slab.empty(layout, self._pin)
-        return self._gather_into(slab.tensors(slab.memory), positions, extra), slab
+        return self._gather_into(slab.tensors(slab.memory), positions, options), slab
 
     def slab_of(self, tensors: Mapping[K, torch.Tensor]) -> Slab[K]:
         """Return a copy of some tensors in one piece of pinned memory."""
@@ -486,13 +472,15 @@ class PinnedGather:
         tensors = as_tensors(batch, self._bits)
         return {key: t.pin_memory() if self._pin else t for key, t in tensors.items()}
 
-    def _gather_into(self, tensors: Tensors, positions: Indices, extra: Mapping[str, Any]) -> Batch:
+    def _gather_into(
+        self, tensors: Tensors, positions: Indices, options: Mapping[str, Any]
+    ) -> Batch:
         """Gather rows into tensors in host memory; return arrays on their memory."""
         out = {}
         for key, tensor in tensors.items():
             plain = tensor.view(_SIGNED[tensor.itemsize]) if key in self._bits else tensor
             out[key] = plain.numpy().view(self._dtypes[key])
-        written = gather_rows(self._stream, positions, out, **extra)
+        written = self._methods.gather_rows(positions, out, **options)
         for key, array in out.items():
             if array.size and written[key].ctypes.data != array.ctypes.data:
                 raise TypeError(
@@ -512,7 +500,7 @@ class PinnedGather:
 
     def _probe(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]] | None:
         """Return shapes and dtypes of a row from an empty batch; None without a fixed size."""
-        empty = gather_rows(self._stream, np.empty(0, np.int64))
+        empty = self._methods.gather_rows(np.empty(0, np.int64))
         tensors = as_tensors(empty, self._bits)
         if any(array.shape[:1] != (0,) for array in empty.values()):
             return None

@@ -8,7 +8,6 @@ for `POSITIONS_AT_A_TIME` positions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,9 @@ from windeck.loader.batch import PendingBatches, Tensors, in_span
 from windeck.loader.mixture import Mixture
 from windeck.loader.stream import Stream
 from windeck.orders import Sequential
-from windeck.sources import Indices, Order, present
+from windeck.sources import Indices, Order
+from windeck.sources import Stream as StreamProtocol
+from windeck.sources.members import DeviceMethods
 
 __all__ = ["DeviceBatchBuilder", "DeviceOrder", "builder_on_device"]
 
@@ -59,21 +60,24 @@ class DeviceBatchBuilder:
 
     #: Batches are made one by one: each is a few operations on the device.
     makes_runs = False
+    #: They are not copied.
+    target_device: torch.device | None = None
 
-    def __init__(self, stream: Any, device: torch.device) -> None:
+    def __init__(self, stream: StreamProtocol, device: torch.device) -> None:
         self._rows = _rows_of(stream, device)
-        self._source = next(_sources(stream))
+        methods = next(_device_methods(stream))
+        assert methods is not None
+        self._methods = methods
 
     def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
         """Build the batch of the positions; `count` is 1."""
         return PendingBatches([in_span("windeck.gather", self._gather, positions)], 0)
 
     def _gather(self, positions: Indices) -> Tensors:
-        rows = self._rows(positions)
-        whole = getattr(self._source, "whole_tensors", None)
-        if whole is not None:
-            rows = {**rows, **whole(rows)}
-        return present(self._source, rows)
+        rows, methods = self._rows(positions), self._methods
+        if methods.whole is not None:
+            rows = {**rows, **methods.whole(rows)}
+        return rows if methods.present is None else methods.present(rows)
 
 
 class _StreamRows:
@@ -86,16 +90,11 @@ class _StreamRows:
         self._ahead: tuple[int, int, int, torch.Tensor] | None = None
 
     def __call__(self, positions: Indices) -> Tensors:
-        epochs: Any = self._stream._epochs
-        parts = []
-        for _, epoch, places in epochs.split(positions):
-            source = epochs.source_at(epoch)
-            source = getattr(source, "base", source)
-            gather = getattr(source, "gather_row_tensors", None) or source.gather_tensors
-            parts.append(gather(self._samples(epoch, places)))
+        parts: list[Tensors] = []
+        for _, epoch, places in self._stream._epochs.split(positions):
+            parts.append(self._methods_at(epoch).gather(self._samples(epoch, places)))
         if len(parts) == 1:
-            rows: Tensors = parts[0]
-            return rows
+            return parts[0]
         return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
 
     def _samples(self, epoch: int, places: Indices) -> torch.Tensor:
@@ -115,8 +114,15 @@ class _StreamRows:
 
     def _in_base(self, epoch: int, samples: torch.Tensor) -> torch.Tensor:
         """Return samples of an epoch's source as samples of its `base`, if it has one."""
-        found: Any = getattr(self._stream._epochs.source_at(epoch), "base_samples", None)
-        return samples if found is None else found(samples)
+        in_base = self._methods_at(epoch).in_base
+        found: torch.Tensor = samples if in_base is None else in_base(samples)
+        return found
+
+    def _methods_at(self, epoch: int) -> DeviceMethods:
+        methods = self._stream._epochs.source_at(epoch).on_device
+        if methods is None:
+            raise TypeError(f"the source of epoch {epoch} is not on a device, expected one on it")
+        return methods
 
     def _order_at(self, epoch: int) -> DeviceOrder:
         if self._order is None or self._order[0] != epoch:
@@ -150,23 +156,31 @@ class _MixtureRows:
         return batch
 
 
-def _rows_of(stream: Any, device: torch.device) -> _StreamRows | _MixtureRows:
-    kind = _MixtureRows if isinstance(stream, Mixture) else _StreamRows
-    return kind(stream, device)
+def _rows_of(stream: StreamProtocol, device: torch.device) -> _StreamRows | _MixtureRows:
+    if isinstance(stream, Mixture):
+        return _MixtureRows(stream, device)
+    if isinstance(stream, Stream):
+        return _StreamRows(stream, device)
+    raise TypeError(
+        f"a stream on a device must be a windeck.Stream or a Mixture, got {type(stream).__name__}"
+    )
 
 
-def _sources(stream: Any) -> Iterator[Any]:
-    """Yield the first source of every stream that a stream is made of; others as they are."""
+def _device_methods(stream: StreamProtocol) -> Iterator[DeviceMethods | None]:
+    """Yield the methods of the first source of every stream that a stream is made of.
+
+    None for those of a source in host memory.
+    """
     if isinstance(stream, Mixture):
         for part in stream.parts.values():
             if part is not None:
-                yield from _sources(part)
+                yield from _device_methods(part)
     else:
-        yield stream.source if isinstance(stream, Stream) else stream
+        yield stream._first.on_device if isinstance(stream, Stream) else None
 
 
 def builder_on_device(
-    stream: Any, device: torch.device | None, pin_memory: bool
+    stream: StreamProtocol, device: torch.device | None, pin_memory: bool
 ) -> DeviceBatchBuilder | None:
     """Return the builder for a stream whose sources are on a device; None for any other stream.
 
@@ -176,7 +190,9 @@ def builder_on_device(
         For another `device` than that of the source, for `pin_memory`, and for a mixture whose
         parts are not all on one device.
     """
-    devices = {_device_of(source) for source in _sources(stream)}
+    devices: set[torch.device | None] = {
+        None if methods is None else methods.device for methods in _device_methods(stream)
+    }
     if devices == {None}:
         return None
     if len(devices) > 1:
@@ -190,11 +206,3 @@ def builder_on_device(
     if pin_memory:
         raise ValueError(f"`pin_memory` is True, expected False: the source is on {str(own)!r}")
     return DeviceBatchBuilder(stream, own)
-
-
-def _device_of(source: Any) -> torch.device | None:
-    """Return the device of a `DeviceSource`; None for any other source."""
-    device: torch.device | None = None
-    if callable(getattr(source, "gather_tensors", None)):
-        device = source.device
-    return device

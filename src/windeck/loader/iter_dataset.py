@@ -23,6 +23,7 @@ from windeck.loader.sharding import Sharding, check_ranks, current_ranks
 from windeck.loader.shared_position import SharedPosition
 from windeck.loader.state import check_fields, load_stream_position, stream_state
 from windeck.sources import Stream
+from windeck.sources.members import StreamMembers, stream_members
 
 __all__ = ["IterDataset"]
 
@@ -81,11 +82,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         world_size: int | None = None,
         position: int = 0,
     ) -> None:
-        if not hasattr(stream, "epoch_length"):
-            raise TypeError(
-                f"`stream` must be a stream, got {type(stream).__name__}: wrap a source in "
-                "windeck.Stream"
-            )
+        self._members = stream_members(stream)
         self.stream = stream
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self._ranks = check_ranks(rank, world_size)
@@ -130,10 +127,10 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         check_not_collated()
         worker = get_worker_info()
         workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        start, number = self._shared.begin(partial(_loop_end, self.stream))
+        start, number = self._shared.begin(partial(_loop_end, self._members))
         rank = self._current_ranks()[0]
         self._loop = _DatasetLoop(
-            self.stream, self._sharding(), rank, workers, self._shared, start, number
+            self._members, self._sharding(), rank, workers, self._shared, start, number
         )
         return self._loop
 
@@ -153,7 +150,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
             dataset does not know the batches that were handed out.
         """
         number = self._reached() if position is None else check_integer("position", position)
-        return stream_state(self.stream, number)
+        return stream_state(self._members, number)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move to the position in a state of this class or of a `Loader`.
@@ -163,7 +160,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         KeyError, TypeError, ValueError
             As `windeck.loader.state.load_position`, and for a state that excludes positions.
         """
-        position = load_stream_position(self.stream, state)
+        position = load_stream_position(self._members, state)
         if state.get("excluded"):
             raise ValueError("the state excludes positions, which only a Loader supports")
         self.position = position
@@ -212,7 +209,7 @@ NO_POSITION = (
 )
 
 
-def _loop_end(stream: Stream, start: int) -> int | None:
+def _loop_end(stream: StreamMembers, start: int) -> int | None:
     """Return the position after a loop from `start` on; None for a stream without epochs."""
     n = stream.epoch_length
     return (start // n + 1) * n if n else None
@@ -227,7 +224,7 @@ class _DatasetLoop:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: StreamMembers,
         sharding: Sharding,
         rank: int,
         workers: tuple[int, int],
@@ -285,7 +282,7 @@ class _DatasetLoop:
                 positions = self.sharding.positions(last, self.rank)
             count = max(1, len(steps))
             try:
-                batches = gather_batches(self.stream, positions, count)
+                batches = gather_batches(self.stream.methods, positions, count)
                 break
             except Exception:
                 if count == 1:
@@ -293,7 +290,7 @@ class _DatasetLoop:
                 steps = steps[:1]  # The error belongs to one of the batches: it is raised there.
         if "position" in batches[0]:
             raise ValueError("the source has a key 'position', which is reserved for batches")
-        if getattr(self.stream, "independent_rows", False):
+        if self.stream.methods.independent_rows:
             nbytes = sum(tensor.nbytes for tensor in batches[0].values()) * count
             self._run_size = next_count(count, nbytes)
         batches.reverse()

@@ -35,15 +35,26 @@ from windeck.loader.batch import (
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
-from windeck.loader.read_plan import ReadPlan, plan_reads
-from windeck.loader.runs import EpochIterator
-from windeck.loader.served import Served, serve
+from windeck.loader.prefetch import Prefetcher
+from windeck.loader.questions import (
+    LoaderPoint,
+    count_served,
+    explain_io,
+    step_of,
+    step_positions,
+    visit_document,
+    was_visited,
+)
+from windeck.loader.read_plan import ReadPlan
+from windeck.loader.runs import EpochIterator, Run, build_runs
+from windeck.loader.served import Served
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
-from windeck.loader.visits import Visit, is_document, require_method, sort_positions
+from windeck.loader.visits import Visit, is_document
 from windeck.sources import OrderFactory, Source
 from windeck.sources import Stream as StreamProtocol
+from windeck.sources.members import StreamMembers, stream_members
 
 __all__ = ["Loader", "iterated_loaders"]
 
@@ -176,14 +187,16 @@ class Loader:
         compare_ranks: bool = True,
         stall_timeout: float | None = 60.0,
     ) -> None:
-        self.stream: Any = as_stream(data, shuffle=shuffle, order=order, seed=seed)
+        stream = as_stream(data, shuffle=shuffle, order=order, seed=seed)
+        self.stream: Any = stream
+        self._members = stream_members(stream)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
         self.epochs = None if epochs is None else check_integer("epochs", epochs)
         self.prefetch, self._prefetch_bytes = _check_prefetch(prefetch)
         self.restart = bool(restart)
         self.max_steps = None if max_steps is None else check_integer("max_steps", max_steps)
-        self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self.stream)
+        self.steps_per_epoch = _check_steps_per_epoch(steps_per_epoch, self._members)
         self.stall_timeout = _check_stall_timeout(stall_timeout)
         self._ranks = check_ranks(rank, world_size)
         if self.epochs is not None and self._is_endless:
@@ -191,7 +204,7 @@ class Loader:
                 f"`epochs` must be None, got {self.epochs}: {type(self.stream).__name__} has no "
                 "epochs; give it epochs with `steps_per_epoch`, or end the loop at a step"
             )
-        self._epoch_length: int = self.stream.epoch_length or LIMIT
+        self._epoch_length = self._members.epoch_length or LIMIT
         self._exclusions = Exclusions()
         self._sharding()  # Raises for a batch size or `drop_last` that does not fit.
         self._position = 0
@@ -202,12 +215,12 @@ class Loader:
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
         self._history = StepHistory()
-        on_device = builder_on_device(self.stream, check_device(device), pin_memory)
+        on_device = builder_on_device(stream, check_device(device), pin_memory)
         if on_device is not None:
             # Its batches are not made by this processor.
             self.prefetch, self._prefetch_bytes = 0, None
         self._build_batch: BatchBuilder | DeviceBatchBuilder = on_device or BatchBuilder(
-            self.stream,
+            self._members.methods,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),
             device=check_device(device),
@@ -381,7 +394,7 @@ class Loader:
         """
         number, position = self._point(step)
         return {
-            **stream_state(self.stream, position),
+            **stream_state(self._members, position),
             "step": number,
             "legs": self._history.until(number).to_state(),
             "excluded": [list(pair) for pair in self._exclusions.ranges],
@@ -398,7 +411,7 @@ class Loader:
             As `windeck.loader.state.load_position`, and for a position other than 0 if the loader
             restarts in every loop; the loader is not changed then.
         """
-        position = load_stream_position(self.stream, state)
+        position = load_stream_position(self._members, state)
         if position and "step" not in state:
             for name in ("steps_per_epoch", "max_steps"):
                 if getattr(self, name) is not None:
@@ -436,10 +449,7 @@ class Loader:
             Samples of the source in the order of rows. Exact also for steps before a change of
             batch or world size; none for this rank if it did not exist then. O(excluded ranges).
         """
-        samples: NDArray[np.int64] = require_method(self.stream, "samples")(
-            self._step_positions(step, rank)
-        )
-        return samples
+        return self._members.samples(step_positions(self._reached(), step, rank))
 
     def documents(self, step: int, *, rank: int | None = None) -> list[list[Any]]:
         """Return the documents of a past or future step.
@@ -459,10 +469,7 @@ class Loader:
         TypeError
             If the stream has no documents.
         """
-        pieces: list[list[Any]] = require_method(self.stream, "documents_at")(
-            self._step_positions(step, rank)
-        )
-        return pieces
+        return self._members.documents_at(step_positions(self._reached(), step, rank))
 
     def step_of(self, sample: Any, *, epoch: int | None = None) -> int | None:
         """Return the step in which any rank gets a sample in an epoch, or None.
@@ -480,7 +487,7 @@ class Loader:
             None if the sample is excluded, dropped at the end of the epoch, or before the
             position at which the run began.
         """
-        return self._step_at(self._position_of(sample, epoch))
+        return step_of(self._reached(), sample, epoch)
 
     @overload
     def visited(self, sample: int, *, epoch: int | None = None) -> bool: ...
@@ -514,8 +521,8 @@ class Loader:
             If the stream has no samples or no documents.
         """
         if is_document(sample):
-            return self._visit(tuple(sample), epoch)
-        return self._was_served(self._position_of(sample, epoch))
+            return visit_document(self._reached(), tuple(sample), epoch)
+        return was_visited(self._reached(), sample, epoch)
 
     def served(self, step: int | None = None, *, documents: bool = True) -> Served:
         """Return how many samples, tokens and documents were handed out to all ranks together.
@@ -557,8 +564,7 @@ class Loader:
         {'samples': 10, 'epoch': 2.4}
         """
         number, position = self._point(step)
-        skipped = self._history.until(number).skipped(position, self._exclusions)
-        found = serve(self.stream, position, skipped, documents)
+        found = count_served(self._reached(), number, position, documents)
         steps = self.steps_per_epoch
         return found if steps is None else replace(found, epoch=number / steps)
 
@@ -594,7 +600,7 @@ class Loader:
         Raises
         ------
         TypeError
-            If the source does not state its blocks: see `windeck.sources.Source`.
+            If the source does not state its blocks: see `windeck.sources.BlockSource`.
         ValueError
             If the stream has no epochs and `steps` is not given, and for packed documents in the
             global orders.
@@ -620,25 +626,14 @@ class Loader:
         >>> Loader(Files(), order=lanes, batch_size=10).explain_io(world_size=4).ratio
         1.0
         """
-        ranks_of_plan = self.world_size if world_size is None else world_size
-        size = self.batch_size if batch_size is None else batch_size
-        sharding = replace(
-            self._sharding(),
-            world_size=check_integer("world_size", ranks_of_plan, least=1),
-            batch_size=check_integer("batch_size", size, least=1),
+        return explain_io(
+            self._reached(),
+            world_size=world_size,
+            batch_size=batch_size,
+            steps=self.steps_per_epoch if steps is None else steps,
+            ranks=ranks,
+            resident_bytes=resident_bytes,
         )
-        start = self._position
-        if self.stream.epoch_length is not None:
-            start = self.epoch * self._epoch_length
-            most = sharding.steps_left(start)
-            steps = most if steps is None else min(check_integer("steps", steps, least=1), most)
-        elif steps is None and self.steps_per_epoch is None:
-            raise ValueError(f"`steps` must be given: {type(self.stream).__name__} has no epochs")
-        count = check_integer("steps", steps or self.steps_per_epoch, least=1)
-        chosen = range(sharding.world_size) if ranks is None else list(ranks)
-        for rank in chosen:
-            check_ranks(rank, sharding.world_size)
-        return plan_reads(self.stream, sharding, start, count, chosen, resident_bytes)
 
     def exclude(self, start: int, stop: int) -> None:
         """Exclude the positions [start, stop) of the stream, also after resuming.
@@ -698,7 +693,7 @@ class Loader:
     @property
     def _is_endless(self) -> bool:
         """True for a stream without epochs that gets none by `steps_per_epoch`."""
-        return self.stream.epoch_length is None and self.steps_per_epoch is None
+        return self._members.epoch_length is None and self.steps_per_epoch is None
 
     def _at_start(self) -> Loader:
         """Return a loader at position 0 with the same data and options, for one loop."""
@@ -709,6 +704,23 @@ class Loader:
     def _sharding(self) -> Sharding:
         n, ranks = self._epoch_length, self.world_size
         return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
+
+    def _begin_runs(self, epoch: int | None) -> tuple[int, Prefetcher[Run]]:
+        """Return an epoch, by default the current one, and its runs from the position on."""
+        self._record_step()
+        self._compare_ranks()
+        number = self.epoch if epoch is None else epoch
+        left, last = None, number
+        if self.epochs is not None and number >= self.epochs:
+            left = 0
+        elif self.steps_per_epoch is not None or self.max_steps is not None:
+            left = self.steps_left if self.epoch == number else 0
+            last = 0 if self.steps_per_epoch is not None else number
+        build, sharding = self._build_batch, self._sharding()
+        runs = build_runs(sharding, self._position, last, left, self.rank, build, build.makes_runs)
+        ahead = Prefetcher(runs, self.prefetch, self._waited.away, self._waited.made)
+        ahead.patience, ahead.on_stall = self.stall_timeout, self._log_stall
+        return number, ahead
 
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""
@@ -726,7 +738,7 @@ class Loader:
         if threading.current_thread() is not threading.main_thread():
             return
         self._unchecked.ranks = False
-        state = stream_state(self.stream, self._position)
+        state = stream_state(self._members, self._position)
         fields = {f"the data's {name}": value for name, value in state.pop("fingerprint").items()}
         for name in ("batch_size", "drop_last", "steps_per_epoch", "epochs", "max_steps", "step"):
             fields[f"`{name}`"] = getattr(self, name)
@@ -764,53 +776,12 @@ class Loader:
             raise IndexError(f"step {step} is after the last step of max_steps={self.max_steps}")
         return position
 
-    def _step_positions(self, step: int, rank: int | None) -> NDArray[np.int64]:
-        """Return the positions of a rank in a step."""
+    def _reached(self) -> LoaderPoint:
+        """Return the point that the loader has reached."""
         self._record_step()
-        sharding, start = self._history.find(check_integer("step", step), self._exclusions)
-        number = self.rank if rank is None else check_integer("rank", rank)
-        if rank is None and number >= sharding.world_size:
-            return np.empty(0, np.int64)
-        check_ranks(number, sharding.world_size)
-        return sharding.positions(start, number)
-
-    def _position_of(self, sample: Any, epoch: int | None) -> int:
-        """Return the position of a sample in an epoch, by default the current one; -1 if none."""
-        stream = self.stream
-        if not (isinstance(sample, (tuple, list, np.ndarray)) and np.ndim(sample) == 1):
-            sample = check_integer("sample", sample)
-        if epoch is not None:
-            number = check_integer("epoch", epoch)
-        elif stream.epoch_length is None and hasattr(stream, "epoch_of"):
-            number = stream.epoch_of(sample, at=self._next_start())
-        else:
-            number = self._next_start() // self._epoch_length
-        return int(require_method(stream, "position_of")([sample], epoch=number)[0])
-
-    def _step_at(self, position: int) -> int | None:
-        """Return the step that contains a position, or None."""
-        self._record_step()
-        return self._history.step_of(position, self._exclusions)
-
-    def _was_served(self, position: int) -> bool:
-        """Return True if a position was handed out to any rank: not excluded and not dropped."""
-        if not 0 <= position < self._position or position in self._exclusions:
-            return False
-        return self._step_at(position) is not None or position < self._history.first_position
-
-    def _visit(self, document: tuple[Any, ...], epoch: int | None) -> Visit:
-        """Return the positions of a document in an epoch of its source, and those served."""
-        find = require_method(self.stream, "document_runs")
-        found = find(document, at=self._next_start(), epoch=epoch)
-        epochs = {one.epoch for one in found}
-        positions = sort_positions(found).tolist()
-        return Visit(
-            document,
-            epochs.pop() if len(epochs) == 1 else None,
-            tuple(positions),
-            tuple(self._step_at(position) for position in positions),
-            sum(len(one.positions) for one in found),
-            sum(self._was_served(position) for position in positions),
+        history, exclusions = self._history, self._exclusions
+        return LoaderPoint(
+            self._members, self._sharding(), history, exclusions, self._position, self.rank
         )
 
 
@@ -842,14 +813,15 @@ def _check_stall_timeout(seconds: object) -> float | None:
     return float(seconds)
 
 
-def _check_steps_per_epoch(steps: object, stream: Any) -> int | None:
+def _check_steps_per_epoch(steps: object, stream: StreamMembers) -> int | None:
     """Return the steps in an epoch of a stream without epochs; raise for a stream with epochs."""
     if steps is None:
         return None
     number = check_integer("steps_per_epoch", steps, least=1)
     if stream.epoch_length is not None:
+        name, length = type(stream.stream).__name__, stream.epoch_length
         raise ValueError(
-            f"`steps_per_epoch` must be None, got {number}: {type(stream).__name__} has epochs of "
-            f"{stream.epoch_length} samples, each in an order of its own, and loops end with them"
+            f"`steps_per_epoch` must be None, got {number}: {name} has epochs of {length} samples, "
+            "each in an order of its own, and loops end with them"
         )
     return number

@@ -15,8 +15,9 @@ from torch.utils.data import Dataset
 
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.batch import Tensors, as_tensors, gather_tensors
-from windeck.sources import Source, check_source, gather_rows, present, whole
+from windeck.loader.batch import Tensors, as_tensors, gather_batches
+from windeck.sources import Source
+from windeck.sources.members import source_members
 
 __all__ = ["MapDataset", "collate"]
 
@@ -68,7 +69,7 @@ class MapDataset(Dataset[Tensors]):
     """
 
     def __init__(self, source: Source) -> None:
-        check_source(source)
+        self._members = source_members(source)
         self.source = source
 
     def __len__(self) -> int:
@@ -84,12 +85,13 @@ class MapDataset(Dataset[Tensors]):
         number = check_integer("index", index, least=-LIMIT)
         if not -len(self) <= number < len(self):
             raise IndexError(f"sample {number} is out of range for {len(self)} samples")
-        rows = gather_rows(self.source, np.array([number % len(self)]))
-        of_all = whole(self.source, rows)
-        bits = getattr(self.source, "torch_dtypes", {})
-        batch = present(self.source, as_tensors({**rows, **of_all}, bits))
+        methods = self._members.methods
+        rows = methods.gather_rows(np.array([number % len(self)]))
+        of_all = methods.whole_arrays(rows)
+        batch = methods.presented(as_tensors({**rows, **of_all}, methods.torch_dtypes))
         return {key: tensor if key in of_all else tensor[0] for key, tensor in batch.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Tensors:
         """Return a batch, in one call of the source; torch's DataLoader calls this method."""
-        return _WholeBatch(gather_tensors(self.source, np.asarray(indices, dtype=np.int64)))
+        methods = self._members.methods
+        return _WholeBatch(gather_batches(methods, np.asarray(indices, dtype=np.int64))[0])

@@ -13,18 +13,16 @@ from numpy.typing import ArrayLike
 from windeck._util.indices import as_positions
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.epochs import default_order
 from windeck.loader.schedule import own_ranges
 from windeck.loader.served import Served, add_up, kept_ranges, serve
-from windeck.loader.state import explain_change, fingerprint_at
-from windeck.loader.stream import Stream, default_order
+from windeck.loader.stream import Stream
 from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
     AmbiguousDocumentError,
     EpochPositions,
     data_fields,
-    require_method,
     sort_positions,
-    threads_option,
 )
 from windeck.loader.weights import (
     MixtureWeights,
@@ -35,19 +33,10 @@ from windeck.loader.weights import (
     quote_name,
 )
 from windeck.orders import Lanes
-from windeck.sources import (
-    Batch,
-    Fingerprint,
-    Indices,
-    check_out,
-    common_layout,
-    complete_batch,
-    empty_rows,
-    gather_into,
-    gather_rows,
-    present,
-    whole,
-)
+from windeck.sources import Batch, Fingerprint, Indices, Source, empty_rows
+from windeck.sources import Stream as StreamProtocol
+from windeck.sources.layouts import check_out, common_layout, gather_into
+from windeck.sources.members import StreamMembers, is_stream, source_members, stream_members
 
 __all__ = ["Mixture"]
 
@@ -137,20 +126,25 @@ class Mixture:
         weights = {name: weight for name, (_, weight) in self._given.items()}
         self._weights = MixtureWeights(weights, self._schedule, lanes, unit)
         self._slots = self._weights.schedule
+        self._streams: list[StreamMembers | None] = [
+            None if data is None else _as_part(name, data, self.seed, self._weights.lanes)
+            for name, (data, _) in self._given.items()
+        ]
         #: The stream of each part by name; None for a retired one.
         self.parts: dict[str, Any] = {
-            name: None if data is None else _as_part(name, data, self.seed, self._weights.lanes)
-            for name, (data, _) in self._given.items()
+            name: None if stream is None else stream.stream
+            for name, stream in zip(self._given, self._streams, strict=True)
         }
-        self._streams = list(self.parts.values())
         #: The position after the last sample of each retired part.
         self._ends = {
             part: self._end_of_retired(part)
             for part, stream in enumerate(self._streams)
             if stream is None
         }
-        live = {f"part {name!r}": part for name, part in self.parts.items() if part is not None}
-        self._layout = common_layout(live)
+        live = {name: part for name, part in self._named_streams() if part is not None}
+        self._layout = common_layout(
+            {f"part {name!r}": part.methods for name, part in live.items()}
+        )
         #: The first part with data, for what is the same in all.
         self._first = next(iter(live.values()))
 
@@ -231,7 +225,15 @@ class Mixture:
         ends = self._slots.ends_before(check_integer("position", position))
         return int(ends[self._part(name)])
 
-    def _stream(self, part: int) -> Any:
+    def _named_streams(self) -> Iterator[tuple[str, StreamMembers | None]]:
+        return zip(self._given, self._streams, strict=True)
+
+    @property
+    def _live(self) -> list[StreamMembers]:
+        """The streams of the parts that have data."""
+        return [stream for stream in self._streams if stream is not None]
+
+    def _stream(self, part: int) -> StreamMembers:
         """Return the stream of a part; raise a ValueError for one without data."""
         stream = self._streams[part]
         if stream is None:
@@ -264,7 +266,7 @@ class Mixture:
         found = np.full((len(part), 1 + max(self._sample_widths)), -1, np.int64)
         found[:, 0] = part
         for index, rows in _group_by_part(part):
-            samples = require_method(self._stream(index), "samples")(numbers[rows])
+            samples = self._stream(index).samples(numbers[rows])
             found[rows, 1 : 1 + self._sample_widths[index]] = samples.reshape(len(rows), -1)
         return found
 
@@ -287,8 +289,8 @@ class Mixture:
         wanted = self._check_samples(samples)
         found = np.empty(len(wanted), np.int64)
         for part, rows in _group_by_part(wanted[:, 0]):
-            position_of = require_method(self._stream(part), "position_of")
-            positions = position_of(self._samples_of_part(wanted[rows], part), epoch=number)
+            samples_of_part = self._samples_of_part(wanted[rows], part)
+            positions = self._stream(part).position_of(samples_of_part, epoch=number)
             found[rows] = self._to_mixture(part, positions)
         return found
 
@@ -299,7 +301,7 @@ class Mixture:
         part = int(row[0, 0])
         own_sample = self._samples_of_part(row, part)[0]
         own_position = int(self._slots.first_after(position)[part])
-        return int(require_method(self._stream(part), "epoch_of")(own_sample, at=own_position))
+        return self._stream(part).epoch_of(own_sample, at=own_position)
 
     def blocks_of(self, positions: ArrayLike) -> tuple[Indices, Indices]:
         """Return the blocks of data at positions as pairs (row, block); see `Stream.blocks_of`.
@@ -307,10 +309,10 @@ class Mixture:
         Blocks of a part are numbered after those of the parts before it.
         """
         part, numbers = self.locate(positions)
-        counts = [0 if one is None else len(one.block_bytes) for one in self._streams]
+        counts = [0 if one is None else len(one.block_bytes()) for one in self._streams]
         rows, blocks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for index, mine in _group_by_part(part):
-            row, block = require_method(self._stream(index), "blocks_of")(numbers[mine])
+            row, block = self._stream(index).blocks_of(numbers[mine])
             rows.append(mine[row])
             blocks.append(block + sum(counts[:index]))
         return np.concatenate(rows), np.concatenate(blocks)
@@ -318,14 +320,12 @@ class Mixture:
     @property
     def block_bytes(self) -> Indices:
         """Bytes of each block of all parts, int64."""
-        live = (stream for stream in self._streams if stream is not None)
-        return np.concatenate([stream.block_bytes for stream in live])
+        return np.concatenate([stream.block_bytes() for stream in self._live])
 
     @property
     def bytes_behind_blocks(self) -> Indices:
         """Bytes that are read with each block beside it, of all parts, int64."""
-        live = (stream for stream in self._streams if stream is not None)
-        return np.concatenate([stream.bytes_behind_blocks for stream in live])
+        return np.concatenate([stream.bytes_behind_blocks() for stream in self._live])
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
         """Return the pieces of documents at each of some positions.
@@ -338,7 +338,7 @@ class Mixture:
         part, numbers = self.locate(positions)
         found: list[list[Any]] = [[] for _ in range(len(part))]
         for index, rows in _group_by_part(part):
-            pieces = require_method(self._stream(index), "documents_at")(numbers[rows])
+            pieces = self._stream(index).documents_at(numbers[rows])
             for row, pieces_of_row in zip(rows.tolist(), pieces, strict=True):
                 found[row] = pieces_of_row
         return found
@@ -357,17 +357,17 @@ class Mixture:
         holders: dict[str, Fingerprint] = {}
         errors: list[Exception] = []
         for part in parts:
-            find = getattr(self._streams[part], "document_runs", None)
-            if find is None:
+            stream = self._streams[part]
+            if stream is None or not stream.finds_documents:
                 continue
             try:
-                of_part = find(document, at=before[part], epoch=number)
+                of_part = stream.document_runs(document, at=before[part], epoch=number)
             except AmbiguousDocumentError:
                 raise
             except (KeyError, IndexError, TypeError) as error:
                 errors.append(error)
             else:
-                holders[self.names[part]] = data_fields(self._streams[part])
+                holders[self.names[part]] = data_fields(stream.fingerprint)
                 found += [
                     EpochPositions(own_epoch, self._to_mixture(part, positions))
                     for own_epoch, positions in of_part
@@ -435,7 +435,7 @@ class Mixture:
             low, high = (slots.lanes_before(min(bound, position)) for bound in pair)
             bounds.append((low, high))
         parts = {}
-        for part, (name, stream) in enumerate(self.parts.items()):
+        for part, (name, stream) in enumerate(self._named_streams()):
             own = [one for low, high in bounds for one in own_ranges(low[:, part], high[:, part])]
             end = int(ends[part])
             if stream is not None:
@@ -461,8 +461,7 @@ class Mixture:
         """Tokens that `served` counts for each sample; None if samples differ or have none."""
         if "targets_mask" in self._layout:  # A retired part may have had padding.
             return None
-        live = (stream for stream in self._streams if stream is not None)
-        found = {getattr(stream, "tokens_per_sample", None) for stream in live}
+        found = {stream.tokens_per_sample for stream in self._live}
         return found.pop() if len(found) == 1 else None
 
     @cached_property
@@ -471,8 +470,7 @@ class Mixture:
         none = np.empty(0, np.int64)
         # A retired part has no samples to show.
         found: list[Indices] = [
-            none if stream is None else require_method(stream, "samples")(none)
-            for stream in self._streams
+            none if stream is None else stream.samples(none) for stream in self._streams
         ]
         return [array.shape[1] if array.ndim > 1 else 1 for array in found]
 
@@ -504,19 +502,17 @@ class Mixture:
     @property
     def supports_threads(self) -> bool:
         """True if any part takes ``threads=``."""
-        return any(getattr(stream, "supports_threads", False) for stream in self._streams)
+        return any(stream.methods.supports_threads for stream in self._live)
 
     @property
     def independent_rows(self) -> bool:
         """True if several batches of every part may be gathered by one call."""
-        live = (stream for stream in self._streams if stream is not None)
-        return all(getattr(stream, "independent_rows", False) for stream in live)
+        return all(stream.methods.independent_rows for stream in self._live)
 
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
         """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
-        types: Mapping[str, str] = getattr(self._first, "torch_dtypes", {})
-        return types
+        return self._first.methods.torch_dtypes
 
     def gather(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
@@ -525,7 +521,7 @@ class Mixture:
 
         Each part is called once, for all of its rows; parameters as for `Stream.gather`.
         """
-        return complete_batch(self._first, self.gather_rows(positions, out, threads=threads))
+        return self._first.methods.complete(self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
@@ -537,29 +533,29 @@ class Mixture:
         groups = list(_group_by_part(part))
         in_lanes = self._slots.lanes > 1
         if len(groups) == 1 and not in_lanes:  # The rows of this part are the batch.
-            stream = self._stream(groups[0][0])
-            return gather_rows(stream, numbers, out, **threads_option(stream, threads))
+            methods = self._stream(groups[0][0]).methods
+            return methods.gather_rows(numbers, out, **methods.threads_option(threads))
         batch = empty_rows(self._layout, len(part)) if out is None else out
         for index, rows in groups:
-            stream = self._stream(index)
-            extra = threads_option(stream, threads)
+            methods = self._stream(index).methods
             if in_lanes:  # Lanes may be in two epochs of a part, each of which is one call then.
                 rows = rows[np.argsort(numbers[rows])]
-            gather_into(stream, numbers[rows], rows, batch, **extra)
+            options = {} if threads is None else methods.threads_option(threads)
+            gather_into(methods, numbers[rows], rows, batch, **options)
         return batch
 
     @property
-    def presenter(self) -> Any:
+    def presenter(self) -> object:
         """The object that has `whole` and `present`, or neither: that of a part."""
-        return getattr(self._first, "presenter", self._first)
+        return self._first.presenter
 
     def whole(self, rows: Batch) -> Batch:
         """Return the parts' arrays of the whole batch; see `RowSource`."""
-        return whole(self._first, rows)
+        return self._first.methods.whole_arrays(rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch as the parts present it; see `RowSource`."""
-        return present(self._first, batch)
+        return self._first.methods.presented(batch)
 
     def map(self, function: Function, **options: Any) -> MappedStream:
         """Return this stream with a function applied to its batches, in the background thread.
@@ -591,7 +587,7 @@ class Mixture:
             if part in self._ends:
                 fields[f"{prefix}retired"] = self._ends[part]
                 continue
-            fields_of_part = fingerprint_at(self._streams[part], int(before[part]))
+            fields_of_part = self._stream(part).fingerprint_at(int(before[part]))
             fields |= {f"{prefix}{field}": value for field, value in fields_of_part.items()}
         return fields
 
@@ -616,10 +612,8 @@ class Mixture:
         for part in self._weights.parts_before(position):
             prefix, stream = _prefix(self.names[part]), self._streams[part]
             was_retired = f"{prefix}retired" in found
-            if not (part in self._ends or was_retired or hasattr(stream, "without_retired")):
-                continue
             own = {name: found[name] for name in found if str(name).startswith(prefix)}
-            if part in self._ends:
+            if stream is None:
                 inner: Fingerprint = {"retired": self._ends[part]} if own else {}
             elif was_retired:
                 raise ValueError(
@@ -627,20 +621,22 @@ class Mixture:
                     "source here; expected None"
                 )
             else:
-                inner = {name.removeprefix(prefix): value for name, value in own.items()}
-                inner = stream.without_retired(inner, int(before[part]))
+                saved = {name.removeprefix(prefix): value for name, value in own.items()}
+                inner = stream.without_retired(saved, int(before[part]))
+                if inner is saved:
+                    continue
             found = {name: value for name, value in found.items() if name not in own}
             found |= {f"{prefix}{name}": value for name, value in inner.items()}
         return found
 
     def explain_change(self, field: str, was: Any, now: Any) -> str | None:
         """Return a sentence that explains a changed field of the fingerprint, or None."""
-        for name, stream in self.parts.items():
+        for name, stream in self._named_streams():
             prefix = _prefix(name)
             if field == f"{prefix}seed" and was == part_seed(self.seed, name):
                 return explain_part_seed(name, was, now)
             if field.startswith(prefix) and stream is not None:
-                explanation = explain_change(stream, field.removeprefix(prefix), was, now)
+                explanation = stream.explain_change(field.removeprefix(prefix), was, now)
                 return explanation and f"in part {name!r}, {explanation}"
         return explain_weights_change(field, was, now)
 
@@ -662,13 +658,14 @@ def _prefix(name: str) -> str:
     return f"part.{quote_name(name)}."
 
 
-def _as_part(name: str, data: Any, seed: int, lanes: int) -> Any:
+def _as_part(name: str, data: Source | StreamProtocol, seed: int, lanes: int) -> StreamMembers:
     """Return a part as a stream; the seeds of sources are independent hashes."""
-    if hasattr(data, "epoch_length"):
-        return data
-    order = None if lanes == 1 else partial(Lanes, lanes=lanes, order=default_order(data))
+    if is_stream(data):
+        return stream_members(data)
     try:
-        return Stream(data, order=order, seed=part_seed(seed, name))
+        source = source_members(data)
+        order = None if lanes == 1 else partial(Lanes, lanes=lanes, order=default_order(source))
+        return stream_members(Stream(source.source, order=order, seed=part_seed(seed, name)))
     except (TypeError, ValueError) as error:
         raise type(error)(f"part {name!r} is invalid: {error}") from None
 

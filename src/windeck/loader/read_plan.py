@@ -1,9 +1,7 @@
 """Prediction of the bytes that each rank will read in an epoch, computed from the order.
 
-A source states its blocks, the units in which it is read, such as shards and row groups, by two
-optional members: ``block_bytes``, int64 of shape (blocks,), and ``blocks_of(samples)``, which
-returns pairs (row, block) as two int64 arrays: ``samples[row]`` has data in the block. What is read
-with a block beside it may be stated too: ``bytes_behind_blocks``, int64 of shape (blocks,).
+A source states its blocks, the units in which it is read, such as shards and row groups; see
+`windeck.sources.BlockSource`.
 """
 
 from __future__ import annotations
@@ -11,14 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from windeck._util.text import format_bytes
 from windeck.loader.sharding import Sharding
-from windeck.loader.visits import require_method
 from windeck.sources import Indices
+from windeck.sources.members import StreamMembers
 
 __all__ = ["ReadPlan", "plan_reads"]
 
@@ -87,7 +84,7 @@ class ReadPlan:
 
 
 def plan_reads(
-    stream: Any,
+    stream: StreamMembers,
     sharding: Sharding,
     start: int,
     steps: int,
@@ -95,9 +92,7 @@ def plan_reads(
     resident_bytes: int | None,
 ) -> ReadPlan:
     """Return what ranks read in some steps from a position on; see `Loader.explain_io`."""
-    blocks_of = require_method(stream, "blocks_of")
-    sizes = np.asarray(stream.block_bytes, dtype=np.int64)
-    behind = np.broadcast_to(getattr(stream, "bytes_behind_blocks", 0), sizes.shape)
+    blocks_of, sizes, behind = stream.blocks_of, stream.block_bytes(), stream.bytes_behind_blocks()
     reads, bytes_read = {}, {}
     for rank in ranks:
         kept = _Resident(sizes, behind, resident_bytes)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import Protocol
 
 from windeck._util.threads import unheld
 from windeck._util.validation import LIMIT
@@ -19,10 +20,7 @@ from windeck.loader.prefetch import Prefetcher
 from windeck.loader.sharding import Sharding
 from windeck.sources import Indices
 
-if TYPE_CHECKING:
-    from windeck.loader.loader import Loader
-
-__all__ = ["EpochIterator", "Run", "build_runs", "next_count"]
+__all__ = ["EpochIterator", "IteratedLoader", "Run", "build_runs", "next_count"]
 
 #: Bytes of a run: small enough for the caches, and to throw away. A larger batch is a run.
 RUN_BYTES = 1 << 20
@@ -110,6 +108,32 @@ def build_runs(
         del pending  # Otherwise this reference would keep the memory of a run from the pool.
 
 
+class IteratedLoader(Protocol):
+    """The members of a `windeck.Loader` that its iterators use.
+
+    Attributes
+    ----------
+    _position, _step
+        Its position and step, which an iterator moves.
+    _version
+        A number that changes when the loader is moved by anything else.
+    _waited
+        Seconds that loops waited.
+    _prefetch_bytes
+        Bytes that are made ahead at most; None for a number of runs.
+    """
+
+    _position: int
+    _step: int
+    _version: int
+    _waited: SimpleNamespace
+    _prefetch_bytes: int | None
+
+    def _begin_runs(self, epoch: int | None) -> tuple[int, Prefetcher[Run]]:
+        """Return an epoch, by default the current one, and its runs from the position on."""
+        ...
+
+
 class EpochIterator:
     """The iterator of one ``for`` loop: the batches of one epoch, from the loader's position on.
 
@@ -118,7 +142,7 @@ class EpochIterator:
     another. In a forked child, which has no thread, it begins to make batches anew.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: IteratedLoader) -> None:
         self._loader, self._taking = loader, threading.RLock()
         self._ahead: Prefetcher[Run] | None = None
         self._epoch: int | None = None
@@ -184,25 +208,8 @@ class EpochIterator:
 
     def _start(self) -> Prefetcher[Run]:
         self.close()
-        loader = self._loader
-        loader._record_step()
-        loader._compare_ranks()
-        if self._epoch is None:
-            self._epoch = loader.epoch
-        self._version = loader._version
-        left, epoch = None, self._epoch
-        if loader.epochs is not None and epoch >= loader.epochs:
-            left = 0
-        elif loader.steps_per_epoch is not None or loader.max_steps is not None:
-            left = loader.steps_left if loader.epoch == epoch else 0
-            epoch = 0 if loader.steps_per_epoch is not None else epoch
-        build = loader._build_batch
-        runs = build_runs(
-            loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
-        )
-        waited = loader._waited
-        ahead = Prefetcher(runs, loader.prefetch, waited.away, waited.made)
-        ahead.patience, ahead.on_stall = loader.stall_timeout, loader._log_stall
+        self._epoch, ahead = self._loader._begin_runs(self._epoch)
+        self._version = self._loader._version
         return ahead
 
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from windeck._util.validation import check_integer
+from windeck.loader.epochs import EpochMap
 from windeck.loader.sharding import Exclusions
 from windeck.loader.weights import quote_name
 from windeck.orders import Sequential
+from windeck.sources.members import StreamMembers
+from windeck.sources.protocols import Counts
 
 __all__ = ["Served", "add_up", "count_epochs", "count_places", "kept_ranges", "serve"]
 
 #: Ranges [start, stop), ascending and disjoint.
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
-#: Tokens, documents begun, and documents finished; None where they are unknown.
-Counts: TypeAlias = "tuple[int | None, int | None, int | None]"
 
 _UNKNOWN: Counts = (None, None, None)
 
@@ -95,10 +96,10 @@ def kept_ranges(position: int, skipped: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def serve(
-    stream: Any, position: int, skipped: Sequence[tuple[int, int]], documents: bool
+    stream: StreamMembers, position: int, skipped: Sequence[tuple[int, int]], documents: bool
 ) -> Served:
     """Return the counts of any stream; only samples, if it has no method `served`."""
-    if hasattr(stream, "served"):
+    if stream.served is not None:
         found: Served = stream.served(position, skipped=skipped, documents=documents)
         return found
     samples = sum(stop - start for start, stop in kept_ranges(position, skipped))
@@ -114,7 +115,7 @@ def add_up(counts: Iterable[int | None]) -> int | None:
 
 
 def count_epochs(
-    epochs: Any,
+    epochs: EpochMap,
     ranges: Ranges,
     documents: bool,
     count: Callable[[int, Ranges, bool], Counts],
@@ -132,7 +133,7 @@ def count_epochs(
     count
         Returns the counts in ranges of places of an epoch; see `count_places`.
     """
-    if not any(hasattr(epochs.source_at(one.epoch), "count_served") for one in epochs.ranges):
+    if not any(epochs.source_at(one.epoch).counts_served for one in epochs.ranges):
         return _UNKNOWN
     found: list[Counts] = []
     borders = [one.start for one in epochs.ranges[1:]]
@@ -168,18 +169,17 @@ def count_epochs(
     return tokens, begun, finished
 
 
-def count_places(epochs: Any, epoch: int, places: Ranges, documents: bool) -> Counts:
+def count_places(epochs: EpochMap, epoch: int, places: Ranges, documents: bool) -> Counts:
     """Return the counts in ranges of places of an epoch, which its order maps to samples.
 
     O(places log places) for an order other than `Sequential`, besides the counting of the source.
     """
     source = epochs.source_at(epoch)
-    if not hasattr(source, "count_served"):
+    if not source.counts_served:
         return _UNKNOWN
     order = epochs.order_at(epoch)
     ranges = np.array(places, np.int64)
     if not isinstance(order, Sequential) and places != ((0, len(order)),):
         samples = np.sort(np.concatenate([order.slice(*pair) for pair in places]))
         ranges = np.stack([samples, samples + 1], axis=1)
-    found: Counts = source.count_served(ranges, documents=documents)
-    return found
+    return source.count_served(ranges, documents=documents)

@@ -9,11 +9,10 @@ from windeck._core import ORDER_VERSION
 from windeck._util.fingerprints import Explain, check_fingerprint
 from windeck._util.validation import LIMIT, check_integer
 from windeck.sources import Fingerprint
+from windeck.sources.members import StreamMembers
 
 __all__ = [
     "check_fields",
-    "explain_change",
-    "fingerprint_at",
     "load_position",
     "load_stream_position",
     "make_state",
@@ -21,36 +20,16 @@ __all__ = [
 ]
 
 
-def stream_state(stream: Any, position: int) -> dict[str, Any]:
+def stream_state(stream: StreamMembers, position: int) -> dict[str, Any]:
     """Return the state of a stream at a position; see `make_state`."""
-    return make_state(position, fingerprint_at(stream, position))
+    return make_state(position, stream.fingerprint_at(position))
 
 
-def load_stream_position(stream: Any, state: Mapping[str, Any]) -> int:
+def load_stream_position(stream: StreamMembers, state: Mapping[str, Any]) -> int:
     """Return the position in a state of a stream; raises as `load_position`."""
     return load_position(
-        state,
-        lambda position: fingerprint_at(stream, position),
-        lambda field, was, now: explain_change(stream, field, was, now),
-        getattr(stream, "without_retired", None),
+        state, stream.fingerprint_at, stream.explain_change, stream.without_retired
     )
-
-
-def fingerprint_at(stream: Any, position: int) -> Fingerprint:
-    """Return the fingerprint that a state at a position depends on.
-
-    It is all of `fingerprint` for a stream without a method `fingerprint_at`.
-    """
-    at = getattr(stream, "fingerprint_at", None)
-    found: Fingerprint = stream.fingerprint if at is None else at(position)
-    return found
-
-
-def explain_change(data: Any, field: str, was: Any, now: Any) -> str | None:
-    """Return the explanation of a source or stream for a changed field, or None."""
-    explain = getattr(data, "explain_change", None)
-    explanation: str | None = None if explain is None else explain(field, was, now)
-    return explanation
 
 
 def check_fields(state: Any, *fields: str) -> None:

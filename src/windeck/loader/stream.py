@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -16,220 +14,20 @@ from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.indices import as_positions, is_int64_vector
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
+from windeck.loader.epochs import EpochMap
 from windeck.loader.served import Served, count_epochs, count_places, kept_ranges
-from windeck.loader.state import explain_change
 from windeck.loader.transforms import Function, MappedStream
-from windeck.loader.visits import (
-    EpochPositions,
-    require_method,
-    sort_positions,
-    threads_option,
-)
+from windeck.loader.visits import EpochPositions, sort_positions
 from windeck.orders import Sequential
-from windeck.sources import (
-    Batch,
-    Fingerprint,
-    Indices,
-    Order,
-    OrderFactory,
-    Source,
-    check_source,
-    check_written,
-    common_layout,
-    complete_batch,
-    gather_rows,
-    present,
-    whole,
-)
+from windeck.sources import Batch, Fingerprint, Indices, Order, OrderFactory, Source
+from windeck.sources import Stream as StreamProtocol
+from windeck.sources.layouts import check_written
+from windeck.sources.members import BatchMethods, SourceMembers, is_stream, source_members
 
-__all__ = ["EpochMap", "EpochRange", "Stream", "as_stream", "check_order_factory", "default_order"]
+__all__ = ["Stream", "as_stream", "check_order_factory"]
 
-
-#: Cached orders and per-epoch sources: batches of neighbouring epochs alternate at a border.
-CACHED_EPOCHS = 4
 #: Epochs whose counts of tokens and documents are kept.
 COUNTED_EPOCHS = 1024
-
-
-@dataclass(frozen=True)
-class EpochRange:
-    """The epochs of one source: from `epoch` on, which begins at position `start`."""
-
-    start: int
-    epoch: int
-    length: int
-    source: Any
-
-    @property
-    def is_shuffled_inside(self) -> bool:
-        """True for an `EpochSource`, which shuffles its own contents."""
-        return _is_shuffled_inside(self.source)
-
-    @property
-    def default_order(self) -> OrderFactory:
-        """The order factory of the source if none is given."""
-        return default_order(self.source)
-
-    def epoch_at(self, position: int) -> int:
-        """Return the epoch of a position of this range."""
-        return self.epoch + (position - self.start) // self.length
-
-    def epoch_start(self, epoch: int) -> int:
-        """Return the position at which an epoch of this range begins."""
-        return self.start + (epoch - self.epoch) * self.length
-
-
-class EpochMap:
-    """Maps positions of a stream to epochs, their sources and their orders.
-
-    Parameters
-    ----------
-    source
-        The source from position 0 on.
-    order
-        An order factory; None for the default of each source.
-    seed
-        Seed of the orders.
-    grown
-        Pairs (position, source): the source of all epochs that begin at the position or later.
-    """
-
-    def __init__(
-        self, source: Source, order: OrderFactory | None, seed: int, grown: Sequence[Any]
-    ) -> None:
-        first = EpochRange(0, 0, _source_length(source), source)
-        self.ranges = _epoch_ranges(first, grown)
-        #: The order factory of each range: blocks of one source do not fit another one.
-        self.orders: list[OrderFactory] = [order or one.default_order for one in self.ranges]
-        self._starts = [one.start for one in self.ranges]
-        self._first_epochs = [one.epoch for one in self.ranges]
-        # No bound methods in the caches: such a cycle would keep the data alive until the garbage
-        # collector runs.
-        self.order_at: Callable[[int], Order] = lru_cache(CACHED_EPOCHS)(
-            partial(_make_order, self.orders, self.ranges, seed)
-        )
-        self.source_at: Callable[[int], Source] = lru_cache(CACHED_EPOCHS)(
-            partial(_make_epoch_source, self.ranges, seed)
-        )
-        # Errors are raised here, not in a background thread in the middle of training.
-        for one in self.ranges:
-            self.order_at(one.epoch)
-        if len(self.ranges) > 1:
-            common_layout(
-                {
-                    f"the source from position {one.start}": self.source_at(one.epoch)
-                    for one in self.ranges
-                }
-            )
-
-    def range_at(self, position: int) -> EpochRange:
-        """Return the range of a position."""
-        return self.ranges[bisect_right(self._starts, position) - 1]
-
-    def range_of(self, epoch: int) -> EpochRange:
-        """Return the range of an epoch."""
-        return self.ranges[bisect_right(self._first_epochs, epoch) - 1]
-
-    def split(self, positions: Indices) -> Iterator[tuple[slice, int, Indices]]:
-        """Split positions at borders of epochs; yield (rows, epoch, places within the epoch)."""
-        first = positions.item(0) if len(positions) else 0
-        here = self.range_at(first)
-        epoch = here.epoch_at(first)
-        places = positions - here.epoch_start(epoch)
-        # Negative ones are large as unsigned numbers.
-        if not len(places) or np.maximum.reduce(places.view(np.uint64)) < here.length:
-            yield slice(0, len(places)), epoch, places  # The usual case: one epoch.
-            return
-        epochs = self._epochs_of(positions)
-        borders = np.flatnonzero(np.diff(epochs)) + 1
-        for start, stop in zip([0, *borders], [*borders, len(positions)], strict=True):
-            epoch = int(epochs[start])
-            epoch_start = self.range_of(epoch).epoch_start(epoch)
-            yield slice(start, stop), epoch, positions[start:stop] - epoch_start
-
-    def _epochs_of(self, positions: Indices) -> Indices:
-        if len(self.ranges) == 1:
-            return positions // self.ranges[0].length
-        which = np.searchsorted(self._starts, positions, side="right") - 1
-        starts, first_epochs = np.array(self._starts), np.array(self._first_epochs)
-        lengths = np.array([one.length for one in self.ranges])
-        found: Indices = first_epochs[which] + (positions - starts[which]) // lengths[which]
-        return found
-
-
-def _source_length(source: Any) -> int:
-    check_source(source)
-    length = len(source)
-    if length < 1:
-        raise ValueError("the source has no samples")
-    return length
-
-
-def _epoch_ranges(first: EpochRange, grown: Sequence[Any]) -> list[EpochRange]:
-    """Return the ranges of epochs; of several entries in one epoch only the last one counts."""
-    ranges, before = [first], -1
-    for item in grown:
-        try:
-            position, source = item
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"`grown` must be a list of pairs (position, source), got {item!r}"
-            ) from None
-        position = check_integer("a position in grown", position, most=LIMIT - 1)
-        if position <= before:
-            raise ValueError(
-                f"the positions in `grown` must be ascending, got {position} after {before}"
-            )
-        before, last = position, ranges[-1]
-        if position <= last.start:  # The last entry's epochs have not begun by then.
-            start, epoch = last.start, last.epoch
-            ranges.pop()
-        else:
-            epochs = -((last.start - position) // last.length)
-            start, epoch = last.start + epochs * last.length, last.epoch + epochs
-        check = getattr(ranges[-1].source, "check_growth", None) if ranges else None
-        if check is not None:
-            check(source)
-        added = EpochRange(start, epoch, _source_length(source), source)
-        if start < LIMIT:  # Otherwise positions end before its first epoch.
-            ranges.append(added)
-        if added.is_shuffled_inside != first.is_shuffled_inside:
-            raise TypeError(
-                f"the source in `grown` at {position} must "
-                f"{'' if first.is_shuffled_inside else 'not '}have at_epoch(), like the first one"
-            )
-    return ranges
-
-
-def _number_of_range(ranges: list[EpochRange], epoch: int) -> int:
-    return bisect_right([one.epoch for one in ranges], epoch) - 1
-
-
-def _make_order(
-    factories: list[OrderFactory], ranges: list[EpochRange], seed: int, epoch: int
-) -> Order:
-    number = _number_of_range(ranges, epoch)
-    factory, size = factories[number], ranges[number].length
-    order = factory(size, seed=seed, epoch=epoch)
-    if len(order) != size:
-        raise ValueError(
-            f"order {order_name(factory)} has {len(order)} places, but the source {size} samples"
-        )
-    return order
-
-
-def _make_epoch_source(ranges: list[EpochRange], seed: int, epoch: int) -> Source:
-    here = ranges[_number_of_range(ranges, epoch)]
-    if not here.is_shuffled_inside:
-        plain: Source = here.source
-        return plain
-    at_epoch: Source = here.source.at_epoch(epoch, seed=seed)
-    if len(at_epoch) != here.length:
-        raise ValueError(
-            f"every epoch of a source must have the same length, got {here.length} samples, but "
-            f"{len(at_epoch)} in epoch {epoch}"
-        )
-    return at_epoch
 
 
 @explain_options
@@ -294,10 +92,11 @@ class Stream:
         self._grown = tuple(grown)
         self._epochs = EpochMap(source, order, self.seed, self._grown)
         self.order: OrderFactory = self._epochs.orders[0]
-        self._reads_ahead = getattr(source, "expect", None) is not None
-        #: True for one source in all epochs, which does not shuffle its own contents.
-        ranges = self._epochs.ranges
-        self._is_plain = len(ranges) == 1 and not ranges[0].is_shuffled_inside
+        first, *later = self._epochs.ranges
+        self._first = first.source
+        #: One source of all epochs, which does not shuffle its own contents; otherwise None.
+        self._plain_source = None if later or first.source.is_shuffled_inside else first.source
+        self._reads_ahead = self._plain_source is not None and first.source.expect is not None
         #: Number of the source that was used last.
         self._used = 0
         self._count = lru_cache(COUNTED_EPOCHS)(partial(count_places, self._epochs))
@@ -340,7 +139,7 @@ class Stream:
         for one in self._epochs.ranges:
             prefix = f"grown.{one.epoch}.source." if one.epoch else "source."
             if field.startswith(prefix):
-                return explain_change(one.source, field.removeprefix(prefix), was, now)
+                return one.source.explain_change(field.removeprefix(prefix), was, now)
         if not field.startswith("grown.") or (was is not None and now is not None):
             return None
         epoch = field.split(".")[1]
@@ -357,18 +156,17 @@ class Stream:
     @property
     def supports_threads(self) -> bool:
         """True if the source takes ``threads=``, which `gather` passes to it."""
-        return bool(getattr(self.source, "supports_threads", False))
+        return self._first.methods.supports_threads
 
     @property
     def independent_rows(self) -> bool:
         """True if several batches of the source may be gathered by one call."""
-        return all(getattr(one.source, "independent_rows", False) for one in self._epochs.ranges)
+        return all(one.source.methods.independent_rows for one in self._epochs.ranges)
 
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
         """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
-        types: Mapping[str, str] = getattr(self.source, "torch_dtypes", {})
-        return types
+        return self._first.methods.torch_dtypes
 
     def order_at(self, epoch: int) -> Order:
         """Return the order of an epoch. O(1) for the orders of windeck."""
@@ -450,7 +248,7 @@ class Stream:
         return np.asarray(self.order_at(epoch).index(wanted)) + here.epoch_start(epoch)
 
     def blocks_of(self, positions: ArrayLike) -> tuple[Indices, Indices]:
-        """Return the blocks of data at positions; see `windeck.sources.Source`.
+        """Return the blocks of data at positions; see `windeck.sources.BlockSource`.
 
         Returns
         -------
@@ -460,8 +258,8 @@ class Stream:
         """
         rows, blocks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for here, epoch, places in self._epochs.split(as_positions(positions)):
-            found = require_method(self._epochs.source_at(epoch), "blocks_of")
-            row, block = found(self.order_at(epoch).take(places))
+            samples = self.order_at(epoch).take(places)
+            row, block = self._epochs.source_at(epoch).blocks_of(samples)
             number = self._epochs.ranges.index(self._epochs.range_of(epoch))
             rows.append(row + here.start)
             blocks.append(block + self._first_blocks[number])
@@ -469,21 +267,21 @@ class Stream:
 
     @property
     def block_bytes(self) -> Indices:
-        """Bytes of each block, int64; see `windeck.sources.Source`."""
-        found = [_block_bytes(one.source) for one in self._epochs.ranges]
+        """Bytes of each block, int64; see `windeck.sources.BlockSource`."""
+        found = [one.source.block_bytes() for one in self._epochs.ranges]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     @property
     def bytes_behind_blocks(self) -> Indices:
-        """Bytes that are read with each block beside it, int64; see `windeck.sources.Source`."""
-        return np.concatenate([_bytes_behind(one.source) for one in self._epochs.ranges])
+        """Bytes that are read next to each block, int64; see `windeck.sources.BlockSource`."""
+        return np.concatenate([one.source.bytes_behind_blocks() for one in self._epochs.ranges])
 
     @cached_property
     def _first_blocks(self) -> list[int]:
         """The number of the first block of each source."""
         if len(self._epochs.ranges) == 1:
             return [0]
-        counts = [len(_block_bytes(one.source)) for one in self._epochs.ranges]
+        counts = [len(one.source.block_bytes()) for one in self._epochs.ranges]
         return [sum(counts[:number]) for number in range(len(counts))]
 
     def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
@@ -496,8 +294,8 @@ class Stream:
         """
         found: list[list[Any]] = []
         for _, epoch, places in self._epochs.split(as_positions(positions)):
-            documents = require_method(self._epochs.source_at(epoch), "documents")
-            found += [documents(sample) for sample in self.order_at(epoch).take(places).tolist()]
+            samples = self.order_at(epoch).take(places).tolist()
+            found += self._epochs.source_at(epoch).documents(samples)
         return found
 
     def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
@@ -529,7 +327,7 @@ class Stream:
     ) -> list[EpochPositions]:
         """Return the epoch and the positions of `document_positions`, unsorted."""
         number = self.epoch_at(at) if epoch is None else check_integer("epoch", epoch)
-        samples = require_method(self._epochs.source_at(number), "sequences_of")(document)
+        samples = self._epochs.source_at(number).sequences_of(document)
         return [EpochPositions(number, self.position_of(samples, epoch=number))]
 
     def served(
@@ -567,8 +365,7 @@ class Stream:
     @property
     def tokens_per_sample(self) -> int | None:
         """Tokens that `served` counts for each sample; None if samples differ or have none."""
-        found: int | None = getattr(self.source, "tokens_per_sample", None)
-        return found
+        return self._first.tokens_per_sample
 
     def gather(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
@@ -585,20 +382,23 @@ class Stream:
         threads
             Threads for sources that gather in several; other sources ignore it.
         """
-        return complete_batch(self.presenter, self.gather_rows(positions, out, threads=threads))
+        return self._shown.complete(self.gather_rows(positions, out, threads=threads))
 
     def gather_rows(
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
         """Return the rows of a batch, before `whole` and `present`; parameters as for `gather`."""
         found = self._split(positions)
-        source = self._epochs.ranges[0].source
-        if self._is_plain:
+        plain = self._plain_source
+        if plain is not None:
             if self._reads_ahead:
-                self._announce(source, [(epoch, places) for _, epoch, places, _ in found])
+                self._announce(plain, [(epoch, places) for _, epoch, places, _ in found])
             wanted = found[0][3] if len(found) == 1 else np.concatenate([one[3] for one in found])
-            extra = {} if threads is None else threads_option(source, threads)
-            return gather_rows(source, wanted, out, **extra)
+            methods = plain.methods
+            options = {} if threads is None else methods.threads_option(threads)
+            if out is not None:
+                options["out"] = out
+            return methods.gather(wanted, **options)
         parts = []
         for rows, epoch, places, wanted in found:
             target = out and {key: array[rows] for key, array in out.items()}
@@ -606,10 +406,12 @@ class Stream:
             if len(self._epochs.ranges) > 1:
                 self._release_others(epoch)
             self._announce(source, [(epoch, places)])
-            extra = {}
+            options: dict[str, Any] = {}
             if threads is not None:
-                extra = threads_option(self._epochs.range_of(epoch).source, threads)
-            part = gather_rows(source, wanted, target, **extra)
+                options = self._epochs.range_of(epoch).source.methods.threads_option(threads)
+            if target is not None:
+                options["out"] = target
+            part = source.methods.gather(wanted, **options)
             if target:
                 check_written(part, target)
             parts.append(part)
@@ -619,9 +421,9 @@ class Stream:
             return parts[0]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
-    def _announce(self, source: Any, parts: list[tuple[int, Indices]]) -> None:
+    def _announce(self, source: SourceMembers, parts: list[tuple[int, Indices]]) -> None:
         """Tell a source that reads ahead which places of which epochs are gathered next."""
-        expect = getattr(source, "expect", None)
+        expect = source.expect
         if expect is None or not len(parts[0][1]):
             return
         last, epochs = parts[-1][0], self._epochs
@@ -635,25 +437,28 @@ class Stream:
         here = self._epochs.range_of(epoch)
         before, self._used = self._used, ranges.index(here)
         for one in ranges if before != self._used else ():
-            expect = getattr(one.source, "expect", None)
-            if expect is not None and one.source is not here.source:
+            expect = one.source.expect
+            if expect is not None and one.source.source is not here.source.source:
                 expect([], None)
 
     def whole(self, rows: Batch) -> Batch:
         """Return the source's arrays of the whole batch; see `RowSource`."""
-        return whole(self.presenter, rows)
+        return self._shown.whole_arrays(rows)
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch as the source presents it; see `RowSource`."""
-        return present(self.presenter, batch)
+        return self._shown.presented(batch)
 
     @property
-    def presenter(self) -> Any:
+    def presenter(self) -> object:
         """The object that has `whole` and `present`, or neither: a source or one of an epoch."""
-        first = self._epochs.ranges[0]
-        if first.is_shuffled_inside and not hasattr(first.source, "gather_rows"):
-            return self._epochs.source_at(0)
-        return first.source
+        return self._shown.data
+
+    @cached_property
+    def _shown(self) -> BatchMethods:
+        """The members of the presenter."""
+        only_epochs_have_rows = self._first.is_shuffled_inside and not self._first.has_rows
+        return (self._epochs.source_at(0) if only_epochs_have_rows else self._first).methods
 
     def map(self, function: Function, **options: Any) -> MappedStream:
         """Return this stream with a function applied to its batches, in the background thread.
@@ -688,8 +493,12 @@ class Stream:
 
 
 def as_stream(
-    data: Any, *, shuffle: bool = False, order: OrderFactory | None = None, seed: int | None = None
-) -> Any:
+    data: Source | StreamProtocol,
+    *,
+    shuffle: bool = False,
+    order: OrderFactory | None = None,
+    seed: int | None = None,
+) -> StreamProtocol:
     """Return the stream that a loader reads: `data` itself, or a `Stream` over a source.
 
     Raises
@@ -699,11 +508,12 @@ def as_stream(
     ValueError
         For a seed of a source in sequence, and for `shuffle` with `Sequential`.
     """
-    if not hasattr(data, "epoch_length"):
-        if order is None and shuffle and hasattr(data, "at_epoch"):
-            shuffled = getattr(data, "shuffled", None)
-            data = data if shuffled is None else shuffled()
-        elif order is None and not shuffle and not hasattr(data, "at_epoch"):
+    if not is_stream(data):
+        source = source_members(data)
+        served = source.source
+        if order is None and source.is_shuffled_inside:
+            served = source.shuffled() if shuffle else served
+        elif order is None and not shuffle:
             if seed is not None:
                 check_integer("seed", seed, most=2**64 - 1)
                 raise ValueError(
@@ -713,7 +523,7 @@ def as_stream(
             order = Sequential
         if shuffle and order is Sequential:
             raise ValueError("`shuffle` is True and `order` is Sequential, expected one of them")
-        return Stream(data, order=order, seed=0 if seed is None else seed)
+        return Stream(served, order=order, seed=0 if seed is None else seed)
     for name, given in (("shuffle", shuffle), ("order", order), ("seed", seed)):
         if given is not None and given is not False:
             raise TypeError(
@@ -721,18 +531,6 @@ def as_stream(
                 f"{type(data).__name__}(...)"
             )
     return data
-
-
-def default_order(source: Any) -> OrderFactory:
-    """Return the order factory of a source if none is given."""
-    if _is_shuffled_inside(source):
-        return Sequential
-    found: OrderFactory = getattr(source, "default_order", Permutation)
-    return found
-
-
-def _is_shuffled_inside(source: Any) -> bool:
-    return callable(getattr(source, "at_epoch", None))
 
 
 def check_order_factory(order: object) -> None:
@@ -744,16 +542,5 @@ def check_order_factory(order: object) -> None:
         )
 
 
-def _block_bytes(source: Any) -> Indices:
-    if not hasattr(source, "block_bytes"):
-        raise TypeError(f"{type(source).__name__} does not state its blocks by `block_bytes`")
-    return np.asarray(source.block_bytes, dtype=np.int64)
-
-
 def _prefixed(prefix: str, fields: Fingerprint) -> dict[str, str | int]:
     return {f"{prefix}{name}": value for name, value in fields.items()}
-
-
-def _bytes_behind(source: Any) -> Indices:
-    blocks = len(_block_bytes(source))
-    return np.asarray(getattr(source, "bytes_behind_blocks", np.zeros(blocks)), dtype=np.int64)

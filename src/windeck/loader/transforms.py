@@ -20,24 +20,12 @@ from windeck._util.fingerprints import order_name
 from windeck._util.indices import as_positions
 from windeck._util.validation import check_integer
 from windeck.loader.row_random import RowRandom
-from windeck.loader.state import fingerprint_at
-from windeck.sources import Batch, Fingerprint, Indices, gather_rows, present, whole
+from windeck.loader.served import Served, serve
+from windeck.loader.visits import EpochPositions
+from windeck.sources import Batch, Fingerprint, Indices, Order, Stream
+from windeck.sources.members import StreamMembers, stream_members
 
 __all__ = ["MappedStream"]
-
-#: Optional methods of streams that do not depend on the contents of batches.
-_DELEGATED = {
-    *("samples", "position_of", "epoch_of", "epoch_at", "order_at"),
-    *(
-        "served",
-        "tokens_per_sample",
-        "documents_at",
-        "document_positions",
-        "document_runs",
-        "explain_change",
-        "without_retired",
-    ),
-}
 
 #: (arrays of a batch, random numbers) -> arrays, or (a sample, a generator) -> anything.
 Function: TypeAlias = "Callable[[Batch, Any], Any]"
@@ -75,7 +63,7 @@ class MappedStream:
 
     def __init__(
         self,
-        stream: Any,
+        stream: Stream,
         function: Function,
         *,
         columns: str | Iterable[str] | None = None,
@@ -85,11 +73,7 @@ class MappedStream:
         for name, given in (("function", function), ("collate", collate)):
             if not callable(given) and not (name == "collate" and given is None):
                 raise TypeError(f"`{name}` must be callable, got {type(given).__name__}")
-        if not hasattr(stream, "epoch_length"):
-            raise TypeError(
-                f"`stream` must be a stream, got {type(stream).__name__}: wrap a source in "
-                "windeck.Stream"
-            )
+        self._members = stream_members(stream)
         self.stream, self._function, self._collate = stream, function, collate
         self._columns = (columns,) if isinstance(columns, str) else columns and tuple(columns)
         self.seed = check_integer("seed", seed, most=2**64 - 1)
@@ -114,23 +98,21 @@ class MappedStream:
     @property
     def epoch_length(self) -> int | None:
         """As that of the stream."""
-        length: int | None = self.stream.epoch_length
-        return length
+        return self._members.epoch_length
 
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
         """As those of the stream: the function keeps the bits of such arrays, or renames them."""
-        types: Mapping[str, str] = getattr(self.stream, "torch_dtypes", {})
-        return types
+        return self._members.methods.torch_dtypes
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The fields of the stream, the name of the function and the seed."""
-        return {**self.stream.fingerprint, **self._fields}
+        return {**self._members.fingerprint, **self._fields}
 
     def fingerprint_at(self, position: int) -> Fingerprint:
         """Return the fingerprint that a state at a position depends on."""
-        return {**fingerprint_at(self.stream, position), **self._fields}
+        return {**self._members.fingerprint_at(position), **self._fields}
 
     def gather(self, positions: ArrayLike, out: Batch | None = None) -> Batch:
         """Return the changed batch of some positions; `out` is for `gather_rows`."""
@@ -151,7 +133,7 @@ class MappedStream:
 
     def _batch(self, positions: Indices) -> tuple[Batch, set[str]]:
         """Return the batch, and which of its arrays belong to the batch as a whole."""
-        batch, of_all = _unchanged(self.stream, positions)
+        batch, of_all = _unchanged(self._members, positions)
         # Functions with one seed get other numbers.
         seed = self.seed if self._depth == 1 else hash_words(self.seed, self._depth)
         random = RowRandom(seed, positions)
@@ -183,10 +165,61 @@ class MappedStream:
         """Return a stream that applies another function to these batches; see `MappedStream`."""
         return MappedStream(self, function, **options)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _DELEGATED:
-            return getattr(self.stream, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    # What does not depend on the contents of batches. A TypeError is raised where the stream lacks
+    # the method.
+
+    def samples(self, positions: ArrayLike) -> Indices:
+        """Return the samples at some positions; see `Stream.samples`."""
+        return self._members.samples(positions)
+
+    def position_of(self, samples: ArrayLike, *, epoch: int = 0) -> Indices:
+        """Return the positions of samples in an epoch; see `Stream.position_of`."""
+        return self._members.position_of(samples, epoch=epoch)
+
+    def epoch_of(self, sample: Any, *, at: int) -> int:
+        """Return the epoch of a sample when the stream is at a position."""
+        return self._members.epoch_of(sample, at=at)
+
+    def epoch_at(self, position: int) -> int:
+        """Return the epoch of a position; see `Stream.epoch_at`."""
+        return self._members.epoch_at(position)
+
+    def order_at(self, epoch: int) -> Order:
+        """Return the order of an epoch; see `Stream.order_at`."""
+        return self._members.order_at(epoch)
+
+    def documents_at(self, positions: ArrayLike) -> list[list[Any]]:
+        """Return the documents at some positions; see `Stream.documents_at`."""
+        return self._members.documents_at(positions)
+
+    def document_positions(self, document: Any, *, at: int, epoch: int | None = None) -> Indices:
+        """Return the positions of a document; see `Stream.document_positions`."""
+        return self._members.document_positions(document, at=at, epoch=epoch)
+
+    def document_runs(
+        self, document: Any, *, at: int, epoch: int | None = None
+    ) -> Sequence[EpochPositions]:
+        """Return the epochs and positions of a document; see `Stream.document_runs`."""
+        return self._members.document_runs(document, at=at, epoch=epoch)
+
+    def served(
+        self, position: int, *, skipped: Sequence[tuple[int, int]] = (), documents: bool = True
+    ) -> Served:
+        """Return counts of samples, tokens and documents; see `Stream.served`."""
+        return serve(self._members, position, skipped, documents)
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """As that of the stream: tokens of every sample, or None."""
+        return self._members.tokens_per_sample
+
+    def explain_change(self, field: str, was: Any, now: Any) -> str | None:
+        """Return the reason why a field of the fingerprint differs, or None."""
+        return self._members.explain_change(field, was, now)
+
+    def without_retired(self, fields: Fingerprint, position: int) -> Fingerprint:
+        """Return a saved fingerprint without retired data; see `Mixture.without_retired`."""
+        return self._members.without_retired(fields, position)
 
     def __repr__(self) -> str:
         return f"MappedStream({self.stream!r}, {self._name})"
@@ -195,13 +228,13 @@ class MappedStream:
         self.__dict__.update(state, _key=_new_key())
 
 
-def _unchanged(stream: Any, positions: Indices) -> tuple[Batch, set[str]]:
+def _unchanged(stream: StreamMembers, positions: Indices) -> tuple[Batch, set[str]]:
     """Return the batch of a stream, and which of its arrays belong to the batch as a whole."""
-    if isinstance(stream, MappedStream):
-        return stream._batch(positions)
-    rows = gather_rows(stream, positions)
-    of_all = whole(stream, rows)
-    return present(stream, {**rows, **of_all}), set(of_all)
+    if isinstance(stream.stream, MappedStream):
+        return stream.stream._batch(positions)
+    rows = stream.methods.gather_rows(positions)
+    of_all = stream.methods.whole_arrays(rows)
+    return stream.methods.presented({**rows, **of_all}), set(of_all)
 
 
 def _samples(

@@ -1,4 +1,4 @@
-"""Answers of sources and streams about samples and documents, through their optional methods.
+"""Answers of streams about samples and documents.
 
 Nothing is logged. The source knows the sequences of a document, the order their places in an
 epoch, and their positions follow by arithmetic.
@@ -20,9 +20,7 @@ __all__ = [
     "Visit",
     "data_fields",
     "is_document",
-    "require_method",
     "sort_positions",
-    "threads_option",
 ]
 
 
@@ -37,9 +35,8 @@ class EpochPositions(NamedTuple):
     positions: Indices
 
 
-def data_fields(stream: Any) -> Fingerprint:
-    """Return the fields of the source in a fingerprint of a stream, or all without a source."""
-    fields: Fingerprint = stream.fingerprint
+def data_fields(fields: Fingerprint) -> Fingerprint:
+    """Return the fields of the source in the fingerprint of a stream, or all without a source."""
     return {name: fields[name] for name in fields if str(name).startswith("source.")} or fields
 
 
@@ -47,26 +44,6 @@ def sort_positions(epochs: Sequence[EpochPositions]) -> Indices:
     """Return all positions, ascending, without those of sequences that are never served."""
     found = np.concatenate([np.empty(0, np.int64), *(one.positions for one in epochs)])
     return np.sort(found[found >= 0])
-
-
-def require_method(data: Any, method: str) -> Any:
-    """Return a method that is optional for sources and streams.
-
-    Raises
-    ------
-    TypeError
-        If `data` does not have it.
-    """
-    found = getattr(data, method, None)
-    if found is None:
-        raise TypeError(f"{type(data).__name__} has no {method}()")
-    return found
-
-
-def threads_option(data: Any, threads: int | None) -> dict[str, Any]:
-    """Return the keyword ``threads=`` for a source or stream that takes it, otherwise nothing."""
-    takes_threads = threads is not None and getattr(data, "supports_threads", False)
-    return {"threads": threads} if takes_threads else {}
 
 
 def is_document(value: object) -> bool:

@@ -19,6 +19,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.terminal import escaped
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.schedule import Shares, Slots, SlotSchedule
+from windeck.sources import Source, Stream
 
 __all__ = [
     "LONGEST_PERIOD",
@@ -287,7 +288,7 @@ class MixtureWeights:
         return "\n".join(map(escaped, lines))
 
 
-def check_parts(parts: Any) -> dict[str, tuple[Any, Any]]:
+def check_parts(parts: object) -> dict[str, tuple[Source | Stream | None, Any]]:
     """Return the pairs (source or stream, weight) by name, or raise for anything else."""
     if not isinstance(parts, Mapping):
         raise TypeError(f"`parts` must be a dict by name, got {type(parts).__name__}")

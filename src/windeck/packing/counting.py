@@ -16,6 +16,7 @@ from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.io import filesystem
+from windeck.packing.corpora import CorpusMembers
 from windeck.packing.layout import check_run
 from windeck.packing.options import Options
 
@@ -46,7 +47,7 @@ class CacheFolder:
         self.folder = folder
 
     @classmethod
-    def of(cls, cache: Any, documents: object) -> CacheFolder:
+    def of(cls, cache: Any, documents: Corpus) -> CacheFolder:
         """Create the cache for the argument ``cache=``: a folder, or True for ``meta`` in the root.
 
         Raises
@@ -63,7 +64,7 @@ class CacheFolder:
                 return cls(os.fspath(cache))
             except TypeError:
                 raise TypeError(f"`cache` must be True, False or a folder, got {cache!r}") from None
-        root = getattr(documents, "root", None)
+        root = CorpusMembers(documents).root
         if not isinstance(root, (str, os.PathLike)):
             raise ValueError(
                 f"`cache` must be a path for {type(documents).__name__}, which has no folder"

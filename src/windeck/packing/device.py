@@ -140,7 +140,9 @@ class DevicePackedSequences:
 
     def check_growth(self, larger: object) -> None:
         """Check documents of a larger source; see `PackedSequences.check_growth`."""
-        self.packed.check_growth(getattr(larger, "packed", larger))
+        if isinstance(larger, DevicePackedSequences):
+            larger = larger.packed
+        self.packed.check_growth(larger)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
         """Return an explanation of a field; see `PackedSequences.explain_change`."""

@@ -1,4 +1,4 @@
-"""Options of packing, and validation of options and corpora."""
+"""Options of packing, and their validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windeck._util.validation import check_integer
 from windeck.columns import dtypes
 from windeck.documents.protocol import Corpus, Int64s
 
-__all__ = ["Options", "check_corpus", "dtype_name", "framed_sizes", "key_names"]
+__all__ = ["Options", "dtype_name", "framed_sizes", "key_names"]
 
 ORDERS = ("shards", "global", "mixed", "mixed-global")
 
@@ -26,16 +26,6 @@ DEVICE_EPOCHS = 2
 
 #: cu_seqlens are int32, which limits the tokens in a row.
 MAX_LENGTH = 2**31 - 2
-
-_MEMBERS = (
-    "shard_documents",
-    "shard_kept",
-    "shard_tokens",
-    "shard_name",
-    "shard_index",
-    "open",
-    "fingerprint",
-)
 
 
 @dataclass(frozen=True)
@@ -184,51 +174,6 @@ def _check_token(name: str, token: object, dtype: str) -> None:
     number = check_integer(name, token, least=-(2**63), most=2**63 - 1)
     if not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
         raise ValueError(f"`{name}` must fit into {dtype}, got {number}")
-
-
-def check_corpus(documents: object) -> None:
-    """Check that an object implements the `Corpus` protocol with consistent counts.
-
-    Raises
-    ------
-    TypeError
-        If a member is missing, or if counts are not int64 arrays.
-    ValueError
-        If counts differ in length, are negative, or contradict each other.
-    """
-    missing = [name for name in _MEMBERS if not hasattr(type(documents), name)]
-    missing = [name for name in missing if not hasattr(documents, name)]
-    if missing:
-        raise TypeError(
-            "`documents` must be a Documents or implement windeck.documents.protocol.Corpus, got "
-            f"{type(documents).__name__} without {', '.join(missing)}"
-        )
-    counts = [_count(documents, name) for name in _MEMBERS[:3]]
-    if len({len(count) for count in counts}) > 1:
-        lengths = ", ".join(str(len(count)) for count in counts)
-        raise ValueError(
-            "shard_documents, shard_kept and shard_tokens must have equal lengths, got " + lengths
-        )
-    wrong = (counts[1] > counts[0]) | ((counts[1] == 0) & (counts[2] > 0))
-    for count in counts:
-        wrong |= count < 0
-    if wrong.any():
-        shard = int(np.flatnonzero(wrong)[0])
-        held, kept, tokens = (int(count[shard]) for count in counts)
-        raise ValueError(
-            f"the counts of shard {shard} are inconsistent: {held} documents, {kept} of them kept, "
-            f"with {tokens} tokens"
-        )
-
-
-def _count(documents: object, name: str) -> Int64s:
-    count = getattr(documents, name)
-    if not isinstance(count, np.ndarray) or count.dtype != np.int64 or count.ndim != 1:
-        found = type(count).__name__
-        if isinstance(count, np.ndarray):
-            found = f"{count.dtype} array of shape {count.shape}"
-        raise TypeError(f"`{name}` must be a one-dimensional int64 array, got {found}")
-    return count
 
 
 def framed_sizes(documents: Corpus, frame: int) -> Int64s:

@@ -20,6 +20,7 @@ from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import BestFitPacking
+from windeck.packing.corpora import CorpusMembers, check_corpus
 from windeck.packing.counting import CorpusPasses
 from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole, wholes
 from windeck.packing.global_shuffle import GlobalShuffle
@@ -28,7 +29,6 @@ from windeck.packing.options import (
     DEVICE_EPOCHS,
     MIXED,
     Options,
-    check_corpus,
     dtype_name,
     key_names,
 )
@@ -268,8 +268,7 @@ class PackedSequences:
 
     def _warn_of_reopening(self) -> None:
         """Warn if the shards of a block cannot stay open until the next block."""
-        explain = getattr(self.corpus, "explain_reopening", None)
-        reason = explain and explain()
+        reason = self._members.explain_reopening()
         if reason:
             warnings.warn(
                 f"order={self.options.order!r} reads every block of 1,024 documents from all "
@@ -281,6 +280,7 @@ class PackedSequences:
 
     def _create_layout(self, counted: Int64s | None, indexed: dict[int, Int64s]) -> None:
         """Create the layout from the options and from the results of earlier passes."""
+        self._members = CorpusMembers(self.corpus)
         threads = self._resources["threads"]
         crew = default_threads() if threads is None else check_integer("threads", threads, least=1)
         cache, progress = self._resources["cache"], self._resources["progress"]
@@ -537,8 +537,7 @@ class PackedSequences:
 
         int64 of shape (S,).
         """
-        found: Int64s = getattr(self.corpus, "shard_bytes", 4 * self.corpus.shard_tokens)
-        return found
+        return self._members.shard_bytes
 
     def sequences_of(
         self, document: tuple[str, int, int], *, epoch: int = 0, seed: int = 0
@@ -606,17 +605,14 @@ class PackedSequences:
 
     def check_growth(self, larger: object) -> None:
         """Raise a ValueError if documents have other names in a larger source; see `Documents`."""
-        check = getattr(self.corpus, "check_growth", None)
-        if check is not None and isinstance(larger, PackedSequences):
-            check(larger.corpus)
+        if isinstance(larger, PackedSequences):
+            self._members.check_growth(larger.corpus)
 
     def explain_change(self, field: str, was: object, now: object) -> str | None:
         """Return an explanation of a field that differs from a saved one, if any."""
-        explain = getattr(self.corpus, "explain_change", None)
-        if explain is None or not field.startswith("documents."):
+        if not field.startswith("documents."):
             return None
-        sentence: str | None = explain(field.removeprefix("documents."), was, now)
-        return sentence
+        return self._members.explain_change(field.removeprefix("documents."), was, now)
 
     @cached_property
     def report(self) -> PackingReport:
@@ -633,7 +629,7 @@ class PackedSequences:
             tokens=layout.tokens,
             frames=kept * options.frame,
             tail=tail,
-            padding=getattr(layout, "padding", 0),
+            padding=layout.padding if isinstance(layout, BestFitPacking) else 0,
             sequence_frames=layout.samples * options.sequence_frame,
             device_bytes=self._device_bytes(options.dtype),
         )

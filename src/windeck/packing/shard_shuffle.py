@@ -9,6 +9,7 @@ import numpy as np
 from windeck import _core
 from windeck._util.lru_cache import LRUCache
 from windeck.documents.protocol import Corpus, Int64s
+from windeck.packing.corpora import CorpusMembers
 from windeck.packing.layout import (
     DocumentLocation,
     Piece,
@@ -43,8 +44,7 @@ class ShardShuffle:
     def __init__(self, documents: Corpus, options: Options, live: LRUCache, threads: int) -> None:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
-        #: Of `Documents`, which reads remote shards ahead; other corpora need not have it.
-        self.plan_reads = getattr(documents, "plan_reads", None)
+        self.plan_reads = CorpusMembers(documents).plan_reads
         self._placed = LRUCache(live.limit)
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
