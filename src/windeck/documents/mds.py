@@ -22,7 +22,7 @@ from windeck.documents.token_files import (
 )
 from windeck.io import filesystem
 from windeck.io.filesystem import RangeReader
-from windeck.io.formats import name_in_errors
+from windeck.io.record_batches import name_in_errors
 
 __all__ = ["INDEX", "SUFFIXES", "MDSReader", "find_shards"]
 

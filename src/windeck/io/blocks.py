@@ -29,9 +29,9 @@ from windeck.io.footers import (
     has_native_order,
     ipc_blocks,
 )
-from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, validate
 from windeck.io.parquet import ParquetFile
 from windeck.io.ranges import REQUESTS, RemoteReader, merge_ranges
+from windeck.io.record_batches import column_indices, name_in_errors, overlapping_parts, validate
 
 #: A column, and True for its validity bitmap.
 _Key: TypeAlias = tuple[int, bool]
@@ -56,7 +56,7 @@ GROUP_READ_BYTES = 1 << 24
 
 
 class PartedFile(Protocol):
-    """A file of columns that consists of parts; see `windeck.io.formats.DataFile`."""
+    """A file of columns that consists of parts; see `windeck.io.record_batches.DataFile`."""
 
     path: str
     kind: str

@@ -23,8 +23,14 @@ from windeck.io.csv_options import (
     text_hint,
 )
 from windeck.io.csv_times import parse_times
-from windeck.io.formats import BATCH_ROWS, FileSchema, column_indices, name_in_errors, slice_rows
 from windeck.io.options import ReadOptions
+from windeck.io.record_batches import (
+    BATCH_ROWS,
+    FileSchema,
+    column_indices,
+    name_in_errors,
+    slice_rows,
+)
 
 _SAMPLE_BYTES = 1 << 20
 #: The types that pyarrow tries for a column, one after the other.

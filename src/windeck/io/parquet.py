@@ -15,7 +15,8 @@ from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.filesystem import DECOMPRESSED_BYTES
 from windeck.io.footers import ColumnChunk, check_chunks, footer_bytes, parquet_footer
-from windeck.io.formats import (
+from windeck.io.ranges import RemoteReader
+from windeck.io.record_batches import (
     BATCH_ROWS,
     column_indices,
     column_of,
@@ -24,7 +25,6 @@ from windeck.io.formats import (
     slice_rows,
     split_columns,
 )
-from windeck.io.ranges import RemoteReader
 
 _KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
