@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from windeck.checkpoint.format.state_json import restore_types
 from windeck.checkpoint.inspecting import Checkpoint
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.checkpoint.tables.loading import insert_snapshot
 from windeck.checkpoint.tables.writing import forget_saves
 

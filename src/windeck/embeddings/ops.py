@@ -25,7 +25,7 @@ __all__ = ["TableOfRows", "checked_offsets", "embedding_lookup", "register_table
 
 
 class TableOfRows(Protocol):
-    """What the operators call of a table."""
+    """A table as the operators call it."""
 
     def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
         """Return the rows, (n, dim), of int64 ids (n,) on the CPU, without gradients."""

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.boxes import Box, find_overlap, shape_of, whole
-from windeck.checkpoint.format.manifests import Catalog, check_size
+from windeck.checkpoint.format.catalogs import Catalog, check_size
 
 __all__ = ["KeptChunks", "TensorEntry", "TensorPart", "check_tiling", "parse_entries"]
 

@@ -39,7 +39,7 @@ from windeck.checkpoint.stores.protocol import (
 )
 from windeck.checkpoint.stores.redis_durability import make_durable
 from windeck.checkpoint.stores.redis_settings import connection_settings, database_number
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 
 __all__ = ["RedisStore", "open_url"]
 
