@@ -19,8 +19,7 @@ from windeck._util.validation import check_number
 from windeck.columns.dtypes import is_bits
 from windeck.orders import BlockPermutation
 from windeck.sources import OrderFactory
-from windeck.table.streamed import StreamedTable
-from windeck.table.table import Table
+from windeck.table.table import StreamedTable, Table
 from windeck.windows import splits, subset
 from windeck.windows.balanced import BalancedWindows
 from windeck.windows.batch_spec import (
