@@ -196,14 +196,7 @@ class RangedParquetFile(ParquetFile):
     """A Parquet file, of which row groups are read one by one: small ones by few requests."""
 
     def batches(
-        self,
-        names: Sequence[str],
-        start: int,
-        stop: int,
-        *,
-        whole_groups: bool = False,
-        use_threads: bool = True,
-        reader: RemoteReader | None = None,
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         sizes = [self.stored_bytes(name) for name in names]
@@ -216,8 +209,8 @@ class RangedParquetFile(ParquetFile):
             small = sum(size[group] for size in sizes) <= GROUP_READ_BYTES
             # Of the first rows alone, the first pages are enough.
             whole = small and last == row
-            yield from super().batches(
-                names, first, last, whole_groups=whole, use_threads=not small, reader=reader
+            yield from self._read(
+                names, first, last, reader, whole_groups=whole, use_threads=not small
             )
 
 

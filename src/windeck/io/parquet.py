@@ -259,16 +259,25 @@ class ParquetFile:
         yield unit
 
     def batches(
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
+    ) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop).
+
+        A remote file is read by `reader`, whose caller checks for changes, or opened.
+        """
+        return self._read(names, start, stop, reader)
+
+    def _read(
         self,
         names: Sequence[str],
         start: int,
         stop: int,
+        reader: RemoteReader | None,
         *,
         whole_groups: bool = False,
         use_threads: bool = True,
-        reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
-        """Yield record batches of some columns, together rows [start, stop).
+        """Yield record batches, as `batches` does.
 
         Parameters
         ----------
@@ -277,8 +286,6 @@ class ParquetFile:
             thread alone if they are small. Otherwise pages are read as they are decoded.
         use_threads
             Decode columns by Arrow's threads, each of which keeps memory.
-        reader
-            Reader of a remote file, whose caller checks for changes.
         """
         from pyarrow import parquet
 
