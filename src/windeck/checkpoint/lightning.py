@@ -188,7 +188,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         return bool(stops or is_done or self._is_epoch_over(trainer))
 
     # From a checkpoint before a validation, or before the end of an epoch, Lightning would resume
-    # behind it: the hooks that follow would never be called.
+    # after it: the hooks that follow would never be called.
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Save if it is due, unless a validation or the end of the epoch follows."""

@@ -441,7 +441,7 @@ class _Shard:
             end = np.searchsorted(offsets, offsets[first] + _CHUNK_BYTES, side="right") - 1
             last = min(max(int(end), first + 1), first + _CHUNK_SAMPLES, count)
             start, size = int(offsets[first]), int(offsets[last] - offsets[first])
-            # Zeros behind the end, so that numbers can be loaded before their places are checked.
+            # Zeros after the end, so that numbers can be loaded before their places are checked.
             data = np.zeros(size + _MAX_ARRAY_HEAD, np.uint8)
             data[:size] = np.frombuffer(self._read(start, size), np.uint8)
             yield _Window(first, start, data, offsets[first : last + 1] - start)

@@ -250,7 +250,7 @@ def open_shard(
     tokenizer
         Tokenizer for a column of text. The whole column is tokenized.
     strip
-        Tokens whose leading and trailing runs are removed from every document.
+        Tokens that are removed from the beginning and the end of every document.
     min_length
         Documents with fewer tokens after stripping are filtered.
 

@@ -293,7 +293,7 @@ class ParquetFile:
         groups, skipped = overlapping_parts(self.group_rows, start, stop)
         with name_in_errors(self.path, self.kind):
             self._check_int96(names, groups, reader)
-        # Pages behind the last row are neither read nor decoded.
+        # Pages after the last row are neither read nor decoded.
         rows = max(min(BATCH_ROWS, stop - skipped), 1)
         buffer = _PAGE_BUFFER if rows == BATCH_ROWS else _FIRST_PAGES_BUFFER
         strings = [name for name in names if self._reads_dictionary(name)]

@@ -27,7 +27,7 @@ class GroupSource(Protocol):
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of two groups at most, with the rows behind them."""
+        """Bytes of two groups at most, with the rows after them."""
 
     @property
     def reading_bytes(self) -> int:

@@ -200,10 +200,10 @@ def can_extend_chain(current: Commit, longest_chain: int) -> bool:
 
 def find_bases(manifest: Mapping[str, Any], generation: int) -> tuple[int, ...]:
     """Return the other generations that a manifest (JSON) refers to, ascending."""
-    runs = (run for tensor in manifest["tensors"] for part in tensor["parts"]
-            for run in part.get("kept", ()))  # fmt: skip
+    ranges = (span for tensor in manifest["tensors"] for part in tensor["parts"]
+            for span in part.get("kept", ()))  # fmt: skip
     links = (link for table in manifest.get("tables", ()) for link in table["links"])
-    found = {run[2] for run in runs} | {link["generation"] for link in links}
+    found = {span[2] for span in ranges} | {link["generation"] for link in links}
     return tuple(sorted(found - {generation}))
 
 
@@ -522,10 +522,10 @@ def _check_kept(entries: Mapping[str, TensorEntry], commit: Commit) -> None:
     """Raise ValueError for a reference to data that `gc` would remove: not of one of the bases."""
     for entry in entries.values():
         for part in entry.parts:
-            for run in part.kept:
-                if run.generation not in commit.bases:
+            for span in part.kept:
+                if span.generation not in commit.bases:
                     raise ValueError(
-                        f"{entry.name} refers to chunks of generation {run.generation}, expected "
+                        f"{entry.name} refers to chunks of generation {span.generation}, expected "
                         f"one of {list(commit.bases)}, the bases in HEAD"
                     )
 
