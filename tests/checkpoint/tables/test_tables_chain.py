@@ -293,7 +293,7 @@ def test_a_removal_that_fails_leaves_a_base(background: bool, memory: Store) -> 
     for _ in range(2):
         save(memory, core, incremental=False)
         step(core, rng)
-    options = {"step": core.clock, "keep": 1, "background": background}
+    options: dict[str, Any] = {"step": core.clock, "keep": 1, "background": background}
 
     def save_and_wait() -> None:
         store = cast(Store, Interrupting())
