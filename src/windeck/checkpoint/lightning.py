@@ -249,7 +249,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             set_random_states(loaded["random"])
 
     def _count_batches(self, trainer: Any) -> None:
-        """Let Lightning count the batches that the epoch has had in those of this run.
+        """Let Lightning count the batches that the epoch has had among the batches of this run.
 
         There are more or fewer after a change of batch or world size, and with `drop_last` the
         epoch may be over.

@@ -179,7 +179,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(saved: Any) -> None:
-    """Set the generators of this rank; one that saved no states keeps those it has."""
+    """Set the generators of this rank; a rank that saved no states keeps its generators."""
     states = saved.get(str(_rank()))
     if states is None:
         return

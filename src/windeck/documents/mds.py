@@ -473,7 +473,7 @@ class _Shard:
         return starts + before, columns[place]
 
     def _array_dtype(self, window: _Window, starts: Int64s, sizes: Int64s, known: str) -> str:
-        """Return the dtype that the arrays of a window state; `known` is that of others, or ""."""
+        """Return the dtype that the arrays of a window state; `known`: of other windows, or ""."""
         self._require(window, sizes >= 1, "an array without a dtype")
         codes = window.load(starts, 1)
         dtype = known or _DTYPES.get(int(codes[0]), "")

@@ -440,7 +440,7 @@ _UNKNOWN = _Place(-1, -1, False)
 
 
 def _places(schema: Any) -> list[_Place]:
-    """Return the place of each column, and that after the last one."""
+    """Return the place of each column, and the place after the last column."""
     places, counts = [], np.zeros(2, dtype=np.int64)
     known = True
     for kind in schema.types:

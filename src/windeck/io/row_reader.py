@@ -360,7 +360,7 @@ class RowReader:
         return REQUESTS if self.is_remote else LOCAL_THREADS
 
     def memory(self, size: int) -> AbstractContextManager[None]:
-        """Wait until a part of some bytes may be read beside those that other threads read."""
+        """Wait until a part of some bytes may be read next to the parts of other threads."""
         return self._workers.memory(size)
 
     @property

@@ -221,7 +221,7 @@ def _kind_of_names(names: Sequence[Any]) -> Any:
 def _decode(
     reader: RowReader, ids: int, time: str | None, categories: tuple[str, ...], contents: bytes
 ) -> FirstPass | None:
-    """Return a result from `_encode`; None if it cannot be one of the rows of the reader."""
+    """Return a result from `_encode`; None if the reader's rows cannot have it."""
     try:
         table = open_reader(pa.BufferReader(contents)).read_all()
         table.validate(full=True)
@@ -389,7 +389,7 @@ class _Steps:
             self.settle()
 
     def settle(self) -> int:
-        """Decide the usual step: the most frequent positive one, the smallest of equals."""
+        """Decide the usual step: the most frequent positive step, the smallest of several."""
         if self.usual is None:
             positive = [(-count, step) for step, count in self.counts.items() if 0 < step < 1 << 63]
             counts, self.counts, self.usual = self.counts, {}, min(positive, default=(0, 0))[1]

@@ -147,7 +147,7 @@ def _find_step(content: Any, describe: Describe) -> int:
 
 
 def _whole_number(value: Any, describe: Describe) -> int | None:
-    """Return an integer, or that of a tensor of one element; None for other values."""
+    """Return an integer, or the integer in a tensor of one element; None for other values."""
     if not isinstance(value, torch.Tensor):
         return value if type(value) is int else None
     tensor = describe("step", value)[0]

@@ -291,7 +291,7 @@ class ObjectStore:
     def _places(
         self, wanted: Sequence[tuple[int, bytes]]
     ) -> Iterator[tuple[int, tuple[SegmentFile, ValuePlace]]]:
-        """Find keys, each with a number; iterate over numbers, segments and places of those found.
+        """Find keys, each with a number; yield number, segment and place of each existing key.
 
         The indices that are needed are read in parallel.
         """

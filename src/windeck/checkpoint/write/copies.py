@@ -176,7 +176,7 @@ def _chosen_pieces(
 
 
 def _take_memory(size: int, most: int | None) -> Any:
-    """Return `size` bytes or more, but at most `most`: those of the last save, or new ones."""
+    """Return memory of `size` to `most` bytes: the memory of the last save, or new memory."""
     found = spare_memory.pop() if spare_memory else None
     largest = 2 * size if most is None else min(2 * size, most)
     if found is None or not size <= len(found) <= largest:
