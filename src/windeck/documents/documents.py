@@ -30,7 +30,7 @@ from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
 from windeck.documents.read_ahead import PlannedOrder, ReadAhead, read_ahead_of
 from windeck.documents.readers import DocumentOptions
-from windeck.documents.splitting import Split, splits_of, take_splits
+from windeck.documents.splitting import HashRange, splits_of, take_splits
 from windeck.documents.token_files import DOCUMENT_BYTES
 from windeck.documents.tokenization import Tokenizer
 from windeck.io import filesystem as files_io
@@ -551,13 +551,13 @@ class Documents:
                 )
         return DocumentSplit(*map(self._of_split, splits, found))
 
-    def _count_splits(self, shard: int, splits: Sequence[Split]) -> list[tuple[int, int]]:
+    def _count_splits(self, shard: int, splits: Sequence[HashRange]) -> list[tuple[int, int]]:
         """Return the kept documents and tokens of a shard in each split."""
         opened = self.open(shard)
         totals = [take_splits(opened, self._shards, shard, (split,)).totals() for split in splits]
         return [(kept, tokens) for _, _, kept, tokens in totals]
 
-    def _of_split(self, split: Split, kept: Int64s) -> Documents:
+    def _of_split(self, split: HashRange, kept: Int64s) -> Documents:
         """Return the documents of one split, with its counts of shape (2, S)."""
         found = copy.copy(self)
         found._options = replace(self._options, splits=(*self._options.splits, split))

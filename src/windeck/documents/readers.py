@@ -17,7 +17,7 @@ from windeck.documents.discovery import FORMATS, Format
 from windeck.documents.mds import MDSReader
 from windeck.documents.megatron import MegatronReader, index_path
 from windeck.documents.nanogpt import NanoGPTReader
-from windeck.documents.splitting import Split
+from windeck.documents.splitting import HashRange
 from windeck.documents.token_files import INTEGERS, ShardReader
 from windeck.documents.tokenization import (
     Tokenizer,
@@ -58,7 +58,7 @@ class DocumentOptions:
     tokenizer: Tokenizer | None = None
     min_length: int = 0
     strip: tuple[int, ...] = ()
-    splits: tuple[Split, ...] = ()
+    splits: tuple[HashRange, ...] = ()
     format: Format | None = None
     end_token: int | None = None
     dtype: str | None = None

@@ -10,12 +10,12 @@ from windeck._core import TokenShard
 from windeck._util.fingerprints import digest
 from windeck.documents.discovery import ShardList
 
-__all__ = ["Split", "splits_of", "take_splits"]
+__all__ = ["HashRange", "splits_of", "take_splits"]
 
 _HASHES = 2**64
 
 
-class Split(NamedTuple):
+class HashRange(NamedTuple):
     """The documents whose hash under a seed is in [first, last], 64-bit integers.
 
     `level` is the number of earlier splits with the same seed that the documents are in. From 1 on
@@ -33,8 +33,8 @@ class Split(NamedTuple):
 
 
 def splits_of(
-    validation: float, test: float, seed: int, earlier: tuple[Split, ...] = ()
-) -> tuple[Split, Split, Split]:
+    validation: float, test: float, seed: int, earlier: tuple[HashRange, ...] = ()
+) -> tuple[HashRange, HashRange, HashRange]:
     """Return the splits for training, validation and test.
 
     `earlier` has the splits that the documents are in, where a split is split again.
@@ -59,16 +59,16 @@ def splits_of(
             f"`validation` and `test` must be below 1 together, got {validation!r} and {test!r}"
         )
     level = sum(split.seed == seed for split in earlier)
-    nothing = Split(seed, 1, 0, level)
+    nothing = HashRange(seed, 1, 0, level)
     return (
-        Split(seed, low, high - 1, level),
-        Split(seed, 0, low - 1, level) if low else nothing,
-        Split(seed, high, _HASHES - 1, level) if high < _HASHES else nothing,
+        HashRange(seed, low, high - 1, level),
+        HashRange(seed, 0, low - 1, level) if low else nothing,
+        HashRange(seed, high, _HASHES - 1, level) if high < _HASHES else nothing,
     )
 
 
 def take_splits(
-    opened: TokenShard, shards: ShardList, shard: int, splits: tuple[Split, ...]
+    opened: TokenShard, shards: ShardList, shard: int, splits: tuple[HashRange, ...]
 ) -> TokenShard:
     """Return a shard with the documents outside of any split filtered. The memory is shared.
 
