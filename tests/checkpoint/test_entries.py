@@ -14,14 +14,9 @@ from hypothesis import strategies as some
 
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, slices
+from windeck.checkpoint.format.catalogs import check_size, expand_tree, parse_catalog
 from windeck.checkpoint.format.entries import KeptChunks, TensorPart, check_tiling, parse_entries
-from windeck.checkpoint.format.manifests import (
-    check_size,
-    encode_json,
-    encode_manifest,
-    expand_tree,
-    parse_catalog,
-)
+from windeck.checkpoint.format.manifests import encode_json, encode_manifest
 
 
 def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:

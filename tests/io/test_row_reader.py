@@ -22,7 +22,7 @@ from windeck.columns.columns import ColumnData
 from windeck.io import blocks, row_reader
 from windeck.io.ranges import REQUESTS
 from windeck.io.row_reader import RowReader
-from windeck.table.streamed import StreamedTable
+from windeck.table.table import StreamedTable
 
 
 def reader_of(paths: list[Path], first: int = 0, stop: int | None = None) -> RowReader:

@@ -206,7 +206,7 @@ def test_an_error_of_options_leaves_the_unfinished_work_of_others(
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("windeck.preparation.parts.write_parquet", full)
+    monkeypatch.setattr("windeck.preparation.prepared_files.write_parquet", full)
     with pytest.raises(OSError, match="No space"):
         wd.prepare(source, tmp_path / "out", **OPTIONS)
     monkeypatch.undo()
@@ -337,7 +337,7 @@ def test_a_full_disk_is_not_a_bad_source(
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("windeck.preparation.runs.write_batches", full)
+    monkeypatch.setattr("windeck.preparation.sorted_files.write_batches", full)
     with pytest.raises(OSError, match="No space left"):
         wd.prepare(source, tmp_path / "out", **OPTIONS, on_error="skip")
     monkeypatch.undo()

@@ -23,7 +23,7 @@ from support.streamed_tables import READ, arrow_table, assert_same, write_files
 from windeck.io.blocks import RangedIpcFile, RangedParquetFile
 from windeck.table import first_pass
 from windeck.table.construction import SeriesLayout
-from windeck.table.streamed import StreamedTable
+from windeck.table.table import StreamedTable
 
 series = st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_size=6)
 

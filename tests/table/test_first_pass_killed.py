@@ -12,7 +12,7 @@ from support.doomed import Points, child
 from support.streamed_tables import READ, arrow_table, write_files
 from windeck.io import cache as caching
 from windeck.io import filesystem
-from windeck.table.streamed import StreamedTable
+from windeck.table.table import StreamedTable
 
 
 def read(paths: list[Path], cache_dir: Path | None, **options: Any) -> StreamedTable:

@@ -23,7 +23,8 @@ from support.object_servers import Website
 from support.real_data import real_data
 from support.streamed_tables import READ, arrow_table, assert_same, read_both, write_files
 from windeck.io import row_reader
-from windeck.table.streamed import StreamedColumn, StreamedTable
+from windeck.table.streamed import StreamedColumn
+from windeck.table.table import StreamedTable
 
 KINDS = ["parquet", "uncompressed", "zstd"]
 

@@ -238,10 +238,10 @@ def test_portions_of_columns_and_rows_meet(
     tmp_path: Path, suffix: str, storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from windeck.io import csv as csvfile
-    from windeck.io import formats, reading
+    from windeck.io import reading, record_batches
 
     for name, value in (("_COLUMNS", 2), ("_VALUES", 0), ("BATCH_ROWS", 7)):
-        monkeypatch.setattr(formats, name, value)
+        monkeypatch.setattr(record_batches, name, value)
     monkeypatch.setattr(csvfile, "BATCH_ROWS", 7)
     monkeypatch.setattr(reading, "_CACHED_BYTES", 3 * 5 * 8)
     values = np.random.default_rng(1).normal(size=(200, 5))

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 import windeck as wd
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
-from windeck.table.streamed import StreamedTable
+from windeck.table.table import StreamedTable
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
 
 OPTIONS: dict[str, Any] = {

@@ -485,7 +485,7 @@ class _Copier:
         return self._new_key(key), value
 
     def _letter_prefix(self, key: bytes) -> bytes:
-        """Return what a new key begins with; the keys of a save that begin so are a range."""
+        """Return the prefix of a new key; the keys of a save with this prefix are a range."""
         letter, _ = keys.parse(self._space, key) or ("m", ())
         return keys.kind_prefix(self._space, letter)
 

@@ -24,7 +24,7 @@ from windeck.checkpoint.sharded_saving import merge_open_store, write_shard
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
 from windeck.checkpoint.tables.writing import TablesWriter
-from windeck.checkpoint.write.commits import CHUNK_BYTES, check_options
+from windeck.checkpoint.write.commits import CHUNK_BYTES, SaveOptions
 from windeck.checkpoint.write.copies import LentTensors, copy_tensors, start_writing
 from windeck.checkpoint.write.incremental import read_base_values
 from windeck.checkpoint.write.local_state import LocalState
@@ -43,7 +43,7 @@ def save_in_group(
     group: Any,
     given: Mapping[str, Any],
     embeddings: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
+    options: SaveOptions,
     verify_replicated: bool,
     retain: Retain | None = None,
     tag: str | None = None,
@@ -53,12 +53,11 @@ def save_in_group(
 ) -> int | BackgroundSave:
     """Save on all ranks of a group, for `windeck.checkpoint.save`.
 
-    `options` are those of `begin`, `retain` is made of `keep` and `keep_every`; the others as for
-    `save`.
+    `retain` is made of `keep` and `keep_every`; the others are as for `save`.
     """
     ranks = RankGroup(group)
     with ExitStack() as stack:
-        shared = {**options, "tag": tag, "background": background}
+        shared = {**options._asdict(), "tag": tag, "background": background}
         state, tables, exchanged = _exchange_state(
             ranks, stack, store, given, embeddings, options, shared
         )
@@ -72,18 +71,16 @@ def save_in_group(
         def is_chosen(name: str, box: Box) -> bool:
             return writers[name, box] == ranks.rank
 
-        def write(lent: LentTensors | None) -> tuple[int, int]:
+        def write(lent: LentTensors | None, remember: Callable[[int], None]) -> int:
             shard = partial(
                 write_shard, writer=own.rank, state=state, is_chosen=is_chosen, tables=tables,
                 lent=lent,
             )  # fmt: skip
-            return _write_in_group(own, store, options, exclusive, shard, retain, tag)
+            return _write_in_group(own, store, options, exclusive, shard, retain, tag, remember)
 
         own = ranks
         if not background:
-            generation, number = write(None)
-            tables.remember(number)
-            return generation
+            return write(None, tables.remember)
         own = RankGroup(_background_group(group))
         copies = list[Any]()
         ranks.run_on_all(
@@ -92,19 +89,20 @@ def save_in_group(
             )
         )
         lent, memory = copies
-        return start_writing(options["step"], write, lent, memory, tables, stack)
+        return start_writing(options.step, write, lent, memory, tables, stack)
 
 
 def _write_in_group(
     ranks: RankGroup,
     store: Store | str,
-    options: Mapping[str, Any],
+    options: SaveOptions,
     exclusive: bool,
     write: Callable[..., None],
     retain: Retain | None,
     tag: str | None,
-) -> tuple[int, int]:
-    """Write and commit; return the generation and the save's number.
+    remember: Callable[[int], None],
+) -> int:
+    """Write and commit, and remove old generations; return the generation.
 
     Parameters
     ----------
@@ -112,6 +110,8 @@ def _write_in_group(
         Whether only one process at a time can open the store.
     write
         `write_shard` without the store, the plan and `base_values`.
+    remember
+        Called with the save's number when all ranks have written.
     """
     with ExitStack() as stack:
         place = store
@@ -119,7 +119,7 @@ def _write_in_group(
         def start() -> dict[str, Any]:
             nonlocal place
             place = stack.enter_context(opened(store))
-            return asdict(begin(place, writers=ranks.count, **options))
+            return asdict(begin(place, writers=ranks.count, **options._asdict()))
 
         plan = Plan(**ranks.run_on_first(start))
         try:
@@ -127,6 +127,7 @@ def _write_in_group(
             if plan.incremental and exclusive:
                 base_values = _share_base_values(ranks, lambda: _opened_store(place), plan)
             ranks.run_on_all(lambda: write(place, plan, base_values=base_values))
+            remember(plan.save)
 
             def commit() -> int:
                 generation = merge_open_store(_opened_store(place), plan, tag=tag, retain=retain)
@@ -140,7 +141,7 @@ def _write_in_group(
                 with suppress(Exception):  # gc removes it too
                     discard(_opened_store(place), plan)
             raise
-        return generation, plan.save
+        return generation
 
 
 #: A group for background saves by the group that `save` is given.
@@ -167,7 +168,7 @@ def _exchange_state(
     store: Store | str,
     given: Mapping[str, Any],
     embeddings: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
+    options: SaveOptions,
     shared: Mapping[str, Any],
 ) -> tuple[LocalState, TablesWriter, list[dict[str, Any]]]:
     """Return this rank's state and tables, and descriptions of all ranks' states.
@@ -177,7 +178,7 @@ def _exchange_state(
     held: list[tuple[LocalState, TablesWriter]] = []
 
     def describe() -> dict[str, Any]:
-        check_options(**options)
+        options.check()
         if shared["tag"] is not None:
             check_tag(shared["tag"])
         state = LocalState(given)

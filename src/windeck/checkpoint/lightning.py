@@ -188,7 +188,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         return bool(stops or is_done or self._is_epoch_over(trainer))
 
     # From a checkpoint before a validation, or before the end of an epoch, Lightning would resume
-    # behind it: the hooks that follow would never be called.
+    # after it: the hooks that follow would never be called.
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Save if it is due, unless a validation or the end of the epoch follows."""
@@ -249,7 +249,7 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
             set_random_states(loaded["random"])
 
     def _count_batches(self, trainer: Any) -> None:
-        """Let Lightning count the batches that the epoch has had in those of this run.
+        """Let Lightning count the batches that the epoch has had among the batches of this run.
 
         There are more or fewer after a change of batch or world size, and with `drop_last` the
         epoch may be over.

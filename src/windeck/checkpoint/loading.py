@@ -318,7 +318,7 @@ class _RootTarget:
         return torch.empty(info.shape, dtype=info.dtype)
 
     def compare_names(self, found: Checkpoint, alone: bool) -> list[str]:
-        """Compare names; return those that only the checkpoint has."""
+        """Compare names; return the names that only the checkpoint has."""
         self._compare_keys(repr(found))
         if isinstance(self.given, torch.optim.Optimizer):
             places = iter(self._places)

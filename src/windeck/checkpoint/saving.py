@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, overload
@@ -15,8 +15,8 @@ from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.writing import TablesWriter
 from windeck.checkpoint.write.commits import (
     CHUNK_BYTES,
+    SaveOptions,
     begin_save,
-    check_options,
     commit_manifest,
     plain_step,
 )
@@ -189,11 +189,9 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     settle()
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
     step = plain_step(step)
-    options: dict[str, Any] = {
-        "step": step, "namespace": namespace, "chunk_bytes": chunk_bytes,
-        "incremental": incremental, "longest_chain": longest_chain,
-        "takeover": takeover, "lower_step": lower_step,
-    }  # fmt: skip
+    options = SaveOptions(
+        step, namespace, chunk_bytes, incremental, longest_chain, takeover, lower_step
+    )
     most = check_background(background, background_bytes)
     retain = None
     if keep is not None:
@@ -208,44 +206,33 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
             store, group, given, embeddings, options, verify_replicated, retain, tag,
             background=background, background_bytes=most,
         )  # fmt: skip
-    check_options(**options)
+    options.check()
     if tag is not None:
         check_tag(tag)
     state = LocalState(given, alone=True)
     with ExitStack() as stack:
-        tables = None
-        if embeddings is not None:
-            tables = stack.enter_context(TablesWriter(embeddings))
+        tables = stack.enter_context(TablesWriter(embeddings))
 
-        def write(lent: LentTensors | None) -> tuple[int, int]:
-            return _write_and_commit(store, state, tables, lent, retain, tag, **options)
+        def write(lent: LentTensors | None, remember: Callable[[int], None]) -> int:
+            return _write_and_commit(store, state, tables, lent, retain, tag, options, remember)
 
         if background:
             lent, memory = copy_tensors(state.tensors, most=most)
             return start_writing(step, write, lent, memory, tables, stack)
-        generation, number = write(None)
-        if tables is not None:
-            tables.remember(number)
-        return generation
+        return write(None, tables.remember)
 
 
 def _write_and_commit(
     store: Store | str,
     state: LocalState,
-    tables: TablesWriter | None,
+    tables: TablesWriter,
     lent: LentTensors | None,
     retain: Retain | None,
     tag: str | None,
-    *,
-    step: int,
-    namespace: str,
-    chunk_bytes: int,
-    incremental: bool,
-    longest_chain: int,
-    takeover: bool,
-    lower_step: bool,
-) -> tuple[int, int]:
-    """Write and commit the state of one process; return the generation and the save's number.
+    options: SaveOptions,
+    remember: Callable[[int], None],
+) -> int:
+    """Write and commit the state of one process, remove old generations; return the generation.
 
     Parameters
     ----------
@@ -253,7 +240,10 @@ def _write_and_commit(
         Tensors to be written first, and then released.
     retain
         Returns the generations that HEAD keeps; the others are removed.
+    remember
+        Called with the save's number after the commit, before anything is removed.
     """
+    step, namespace, chunk_bytes, incremental, longest_chain, takeover, lower_step = options
     with opened(store) as place:
         begun = begin_save(place, namespace, step, takeover=takeover, lower_step=lower_step)
         base = None
@@ -272,6 +262,7 @@ def _write_and_commit(
             )  # fmt: skip
             manifest["tables"] = [table.as_json() for table in merged]
         head = commit_manifest(place, begun, manifest, tag=tag, retain=retain)
+        remember(begun.save)
         if retain is not None:
             remove_old(place, retain, namespace, head=head)
-        return begun.generation, begun.save
+        return begun.generation

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from windeck.checkpoint.format.state_json import restore_types
 from windeck.checkpoint.inspecting import Checkpoint
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.checkpoint.tables.loading import insert_snapshot
 from windeck.checkpoint.tables.writing import forget_saves
 
@@ -179,7 +179,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(saved: Any) -> None:
-    """Set the generators of this rank; one that saved no states keeps those it has."""
+    """Set the generators of this rank; a rank that saved no states keeps its generators."""
     states = saved.get(str(_rank()))
     if states is None:
         return

@@ -12,15 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck.checkpoint.format import state_json
+from windeck.checkpoint.format.catalogs import Catalog, TensorKind
 from windeck.checkpoint.format.entries import TensorEntry
-from windeck.checkpoint.format.manifests import (
-    Catalog,
-    Commit,
-    TensorKind,
-    find_commit,
-    read_catalog,
-    read_manifest,
-)
+from windeck.checkpoint.format.manifests import Commit, find_commit, read_catalog, read_manifest
 from windeck.checkpoint.stores import Store
 from windeck.cli.parser import Namespace
 from windeck.cli.session import UsageError, checked_namespace, opened_store, redacted_url

@@ -18,8 +18,9 @@ from windeck._util.text import unknown_column
 from windeck.io.conversion import is_categorical, value_type
 from windeck.io.csv_options import CsvOptions, date_formats, text_hint
 from windeck.io.data_files import resolve
-from windeck.io.formats import DataFile, open_file
+from windeck.io.formats import open_file
 from windeck.io.local_files import atomic_file
+from windeck.io.record_batches import DataFile
 
 #: Rows that are looked at: for all but the ids, and for those.
 FIRST_ROWS, SAMPLE = 2_000, 1_000_000

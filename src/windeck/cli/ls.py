@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from windeck._util.terminal import escaped
-from windeck.checkpoint.format.manifests import Catalog
+from windeck.checkpoint.format.catalogs import Catalog
 from windeck.cli.catalog import (
     TABLES,
     Listing,

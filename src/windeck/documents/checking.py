@@ -10,10 +10,10 @@ from windeck._util.text import unknown_column
 from windeck.io.arrow import count_batches, read_schema
 from windeck.io.conversion import is_string
 from windeck.io.filesystem import RangeReader
-from windeck.io.formats import name_in_errors
 from windeck.io.json_lines import check_column as check_json_column
 from windeck.io.json_lines import is_json_lines
 from windeck.io.parquet import ParquetFile
+from windeck.io.record_batches import name_in_errors
 
 __all__ = ["ColumnKind", "FileChecker", "FileSummary", "check_column"]
 

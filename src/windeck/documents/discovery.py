@@ -196,7 +196,7 @@ class ShardList:
         """Raise a ValueError if a part number is that of another file in a larger corpus.
 
         Only datasets without part numbers are compared: there a file that sorts between the old
-        ones moves those behind it.
+        ones moves the files after it.
         """
         known = {
             (larger.dataset_ids[dataset], part): path

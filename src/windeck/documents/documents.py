@@ -30,7 +30,7 @@ from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
 from windeck.documents.read_ahead import PlannedOrder, ReadAhead, read_ahead_of
 from windeck.documents.readers import DocumentOptions
-from windeck.documents.splitting import Part, parts_of, take_parts
+from windeck.documents.splitting import HashRange, splits_of, take_splits
 from windeck.documents.token_files import DOCUMENT_BYTES
 from windeck.documents.tokenization import Tokenizer
 from windeck.io import filesystem as files_io
@@ -51,7 +51,7 @@ _MAX_LISTED = 12
 
 
 class DocumentSplit(NamedTuple):
-    """Training, validation and test documents. A part whose share is 0 has no tokens."""
+    """Training, validation and test documents. A split whose share is 0 has no tokens."""
 
     train: Documents
     validation: Documents
@@ -482,15 +482,15 @@ class Documents:
         """Split into training, validation and test documents by a hash of each document.
 
         The hash depends on `seed` and on the name ``("c4", 3, 110)`` alone (of files without part
-        numbers, on their paths), so that documents stay in their part when the corpus grows, is
-        filtered, or when a share changes. All parts number documents as this object does; those of
-        other parts are filtered. A part may be split again, with the same seed too: the hash then
+        numbers, on their paths), so that documents stay in their split when the corpus grows, is
+        filtered, or when a share changes. All splits number documents as this object does; those of
+        other splits are filtered. A split may be split again, with the same seed too: the hash then
         depends on the number of splits with this seed.
 
         Parameters
         ----------
         validation, test
-            Shares of the documents, in [0, 1). The sizes of parts are random: n documents and a
+            Shares of the documents, in [0, 1). The sizes of splits are random: n documents and a
             share p give n * p on average, with a standard deviation of sqrt(n * p * (1 - p)).
         seed
             An int in [0, 2^64).
@@ -500,13 +500,13 @@ class Documents:
         Returns
         -------
         DocumentSplit
-            A named tuple ``(train, validation, test)`` of `Documents`. A part with share 0 has no
+            A named tuple ``(train, validation, test)`` of `Documents`. A split with share 0 has no
             tokens.
 
         Raises
         ------
         TypeError, ValueError
-            If a share or the seed is invalid, or if a part with a share above 0 has no token.
+            If a share or the seed is invalid, or if a split with a share above 0 has no token.
 
         Notes
         -----
@@ -528,10 +528,10 @@ class Documents:
         """
         check_progress(progress)
         seed = check_integer("seed", seed, most=2**64 - 1)
-        parts = parts_of(validation, test, seed, self._options.parts)
+        splits = splits_of(validation, test, seed, self._options.splits)
         with report_progress(progress, "splitting documents", len(self._shards.paths)) as advance:
             counted = run_in_threads(
-                lambda shard: self._count_parts(shard, parts[1:]),
+                lambda shard: self._count_splits(shard, splits[1:]),
                 len(self._shards.paths),
                 min(self._threads or default_threads(), self._open_files),
                 advance,
@@ -549,18 +549,18 @@ class Documents:
                     f"`{name}` has no token: {plural(int(numbers[0].sum()), 'document')} of "
                     f"{int(all_kept[0].sum()):,} with seed {seed}"
                 )
-        return DocumentSplit(*map(self._part, parts, found))
+        return DocumentSplit(*map(self._of_split, splits, found))
 
-    def _count_parts(self, shard: int, parts: Sequence[Part]) -> list[tuple[int, int]]:
-        """Return the kept documents and tokens of a shard in each part."""
+    def _count_splits(self, shard: int, splits: Sequence[HashRange]) -> list[tuple[int, int]]:
+        """Return the kept documents and tokens of a shard in each split."""
         opened = self.open(shard)
-        totals = [take_parts(opened, self._shards, shard, (part,)).totals() for part in parts]
+        totals = [take_splits(opened, self._shards, shard, (split,)).totals() for split in splits]
         return [(kept, tokens) for _, _, kept, tokens in totals]
 
-    def _part(self, part: Part, kept: Int64s) -> Documents:
-        """Return the documents of one part, with its counts of shape (2, S)."""
+    def _of_split(self, split: HashRange, kept: Int64s) -> Documents:
+        """Return the documents of one split, with its counts of shape (2, S)."""
         found = copy.copy(self)
-        found._options = replace(self._options, parts=(*self._options.parts, part))
+        found._options = replace(self._options, splits=(*self._options.splits, split))
         for array in kept:
             array.setflags(write=False)
         nothing = np.zeros(len(self._shards.paths), dtype=bool)
@@ -714,7 +714,7 @@ class Documents:
             )
         if len(shards.dataset_ids) > _MAX_LISTED:
             lines.append(f"  and {len(shards.dataset_ids) - _MAX_LISTED:,} more")
-        if self._options.min_length or self._options.strip or self._options.parts:
+        if self._options.min_length or self._options.strip or self._options.splits:
             documents = int((counts.documents - counts.kept).sum())
             tokens = int((counts.tokens - counts.kept_tokens).sum())
             lines.append(
@@ -747,8 +747,8 @@ class Documents:
             filters.append(f"{plural(len(options.strip), 'token id')} stripped at both ends")
         if options.min_length:
             filters.append(f"fewer than {options.min_length:,} tokens")
-        if options.parts:
-            filters.append("other parts of a split")
+        if options.splits:
+            filters.append("other splits")
         return ", ".join(filters)
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ from windeck.documents.token_files import (
 )
 from windeck.io import filesystem
 from windeck.io.filesystem import RangeReader
-from windeck.io.formats import name_in_errors
+from windeck.io.record_batches import name_in_errors
 
 __all__ = ["INDEX", "SUFFIXES", "MDSReader", "find_shards"]
 
@@ -441,7 +441,7 @@ class _Shard:
             end = np.searchsorted(offsets, offsets[first] + _CHUNK_BYTES, side="right") - 1
             last = min(max(int(end), first + 1), first + _CHUNK_SAMPLES, count)
             start, size = int(offsets[first]), int(offsets[last] - offsets[first])
-            # Zeros behind the end, so that numbers can be loaded before their places are checked.
+            # Zeros after the end, so that numbers can be loaded before their places are checked.
             data = np.zeros(size + _MAX_ARRAY_HEAD, np.uint8)
             data[:size] = np.frombuffer(self._read(start, size), np.uint8)
             yield _Window(first, start, data, offsets[first : last + 1] - start)
@@ -473,7 +473,7 @@ class _Shard:
         return starts + before, columns[place]
 
     def _array_dtype(self, window: _Window, starts: Int64s, sizes: Int64s, known: str) -> str:
-        """Return the dtype that the arrays of a window state; `known` is that of others, or ""."""
+        """Return the dtype that the arrays of a window state; `known`: of other windows, or ""."""
         self._require(window, sizes >= 1, "an array without a dtype")
         codes = window.load(starts, 1)
         dtype = known or _DTYPES.get(int(codes[0]), "")

@@ -17,7 +17,7 @@ from windeck.documents.discovery import FORMATS, Format
 from windeck.documents.mds import MDSReader
 from windeck.documents.megatron import MegatronReader, index_path
 from windeck.documents.nanogpt import NanoGPTReader
-from windeck.documents.splitting import Part
+from windeck.documents.splitting import HashRange
 from windeck.documents.token_files import INTEGERS, ShardReader
 from windeck.documents.tokenization import (
     Tokenizer,
@@ -44,8 +44,8 @@ class DocumentOptions:
         Documents with fewer tokens are filtered.
     strip
         Token ids removed at both ends of a document, ascending.
-    parts
-        Parts of splits: a document has to be in all of them.
+    splits
+        Splits of the corpus: a document has to be in all of them.
     format
         The format of all files; None if it is found by their names.
     end_token
@@ -58,7 +58,7 @@ class DocumentOptions:
     tokenizer: Tokenizer | None = None
     min_length: int = 0
     strip: tuple[int, ...] = ()
-    parts: tuple[Part, ...] = ()
+    splits: tuple[HashRange, ...] = ()
     format: Format | None = None
     end_token: int | None = None
     dtype: str | None = None
@@ -110,7 +110,7 @@ class DocumentOptions:
     @property
     def is_unfiltered(self) -> bool:
         """True if tokens are read as stored, so that counts of the files apply."""
-        filtered = self.strip or self.min_length or self.parts
+        filtered = self.strip or self.min_length or self.splits
         return self.tokenizer is None and not filtered
 
     @property
@@ -125,7 +125,7 @@ class DocumentOptions:
             "min_length": self.min_length,
             "strip": ",".join(map(str, self.strip)),
             "tokenizer": "" if self.tokenizer is None else tokenizer_name(self.tokenizer),
-            "part": ",".join(map(str, self.parts)),
+            "part": ",".join(map(str, self.splits)),
             "end_token": "none" if self.end_token is None else self.end_token,
             "dtype": "none" if self.dtype is None else self.dtype,
         }
@@ -250,7 +250,7 @@ def open_shard(
     tokenizer
         Tokenizer for a column of text. The whole column is tokenized.
     strip
-        Tokens whose leading and trailing runs are removed from every document.
+        Tokens that are removed from the beginning and the end of every document.
     min_length
         Documents with fewer tokens after stripping are filtered.
 

@@ -10,16 +10,16 @@ from windeck._core import TokenShard
 from windeck._util.fingerprints import digest
 from windeck.documents.discovery import ShardList
 
-__all__ = ["Part", "parts_of", "take_parts"]
+__all__ = ["HashRange", "splits_of", "take_splits"]
 
 _HASHES = 2**64
 
 
-class Part(NamedTuple):
+class HashRange(NamedTuple):
     """The documents whose hash under a seed is in [first, last], 64-bit integers.
 
-    `level` is the number of earlier splits with the same seed, of which this is a part. It is part
-    of the hash from 1 on, so that the hashes of all splits are independent.
+    `level` is the number of earlier splits with the same seed that the documents are in. From 1 on
+    it enters the hash, so that the hashes of all splits are independent.
     """
 
     seed: int
@@ -32,14 +32,14 @@ class Part(NamedTuple):
         return f"{self.seed}{level}:{self.first:x}-{self.last:x}"
 
 
-def parts_of(
-    validation: float, test: float, seed: int, earlier: tuple[Part, ...] = ()
-) -> tuple[Part, Part, Part]:
-    """Return the parts of a split for training, validation and test.
+def splits_of(
+    validation: float, test: float, seed: int, earlier: tuple[HashRange, ...] = ()
+) -> tuple[HashRange, HashRange, HashRange]:
+    """Return the splits for training, validation and test.
 
-    `earlier` has the parts of the splits before this one, where a part is split again.
-    Validation has the least hashes and test the greatest, so that a document stays in its part
-    when the share of another part changes.
+    `earlier` has the splits that the documents are in, where a split is split again.
+    Validation has the least hashes and test the greatest, so that a document stays in its split
+    when the share of another one changes.
 
     Raises
     ------
@@ -58,19 +58,19 @@ def parts_of(
         raise ValueError(
             f"`validation` and `test` must be below 1 together, got {validation!r} and {test!r}"
         )
-    level = sum(part.seed == seed for part in earlier)
-    nothing = Part(seed, 1, 0, level)
+    level = sum(split.seed == seed for split in earlier)
+    nothing = HashRange(seed, 1, 0, level)
     return (
-        Part(seed, low, high - 1, level),
-        Part(seed, 0, low - 1, level) if low else nothing,
-        Part(seed, high, _HASHES - 1, level) if high < _HASHES else nothing,
+        HashRange(seed, low, high - 1, level),
+        HashRange(seed, 0, low - 1, level) if low else nothing,
+        HashRange(seed, high, _HASHES - 1, level) if high < _HASHES else nothing,
     )
 
 
-def take_parts(
-    opened: TokenShard, shards: ShardList, shard: int, parts: tuple[Part, ...]
+def take_splits(
+    opened: TokenShard, shards: ShardList, shard: int, splits: tuple[HashRange, ...]
 ) -> TokenShard:
-    """Return a shard with the documents outside of any part filtered. The memory is shared.
+    """Return a shard with the documents outside of any split filtered. The memory is shared.
 
     The hash of a document depends on the seed, the level, its dataset, its part number (of
     files without one: the path in the dataset) and its place in the shard. It is part of
@@ -80,8 +80,8 @@ def take_parts(
     name: int | bytes = int(shards.part[shard])
     if dataset in shards.unnumbered:
         name = os.fsencode(shards.path_in_dataset(shard))
-    for part in parts:
-        level = [part.level] if part.level else []
-        key = int(digest("split", part.seed, shards.dataset_ids[dataset], name, *level)[:16], 16)
-        opened = opened.part(key, part.first, part.last)
+    for split in splits:
+        level = [split.level] if split.level else []
+        key = int(digest("split", split.seed, shards.dataset_ids[dataset], name, *level)[:16], 16)
+        opened = opened.part(key, split.first, split.last)
     return opened

@@ -12,7 +12,7 @@ from windeck.documents.counts import CorpusCounts, ShardCounts, check_counts
 from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
 from windeck.documents.readers import DocumentOptions
-from windeck.documents.splitting import take_parts
+from windeck.documents.splitting import take_splits
 from windeck.io import filesystem
 
 __all__ = ["PRIME", "combine_digests", "file_digest", "open_checked", "verify"]
@@ -85,7 +85,7 @@ def open_checked(
     """
     path = filesystem.load(shards.path(shard), needed_at)
     _check_size(path, filesystem.size(path), size)
-    opened = take_parts(options.open(path), shards, shard, options.parts)
+    opened = take_splits(options.open(path), shards, shard, options.splits)
     found = ShardCounts(*opened.totals())
     check_counts(path, found, counts.shard(shard), counts.origin(shard))
     return opened

@@ -15,29 +15,37 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-if TYPE_CHECKING:
-    from windeck.embeddings.table import EmbeddingTable
+__all__ = ["TableOfRows", "checked_offsets", "embedding_lookup", "register_table"]
 
-__all__ = ["checked_offsets", "embedding_lookup", "register_table"]
 
-_tables: WeakValueDictionary[int, EmbeddingTable] = WeakValueDictionary()
+class TableOfRows(Protocol):
+    """A table as the operators call it."""
+
+    def look_up(self, ids: torch.Tensor, insert: bool) -> torch.Tensor:
+        """Return the rows, (n, dim), of int64 ids (n,) on the CPU, without gradients."""
+
+    def collect(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
+        """Keep gradients, (n, dim), of ids (n,)."""
+
+
+_tables: WeakValueDictionary[int, TableOfRows] = WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
-def register_table(table: EmbeddingTable) -> int:
+def register_table(table: TableOfRows) -> int:
     """Return a number by which the operators find the table as long as it exists."""
     number = next(_numbers)
     _tables[number] = table
     return number
 
 
-def _table(number: int) -> EmbeddingTable:
+def _table(number: int) -> TableOfRows:
     found = _tables.get(number)
     if found is None:
         raise RuntimeError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from windeck.io import filesystem
 from windeck.io.filesystem import MappedFile
 from windeck.io.footers import check_contents, ipc_layout
-from windeck.io.formats import (
+from windeck.io.record_batches import (
     column_indices,
     column_of,
     name_in_errors,

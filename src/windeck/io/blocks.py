@@ -29,9 +29,9 @@ from windeck.io.footers import (
     has_native_order,
     ipc_blocks,
 )
-from windeck.io.formats import column_indices, name_in_errors, overlapping_parts, validate
 from windeck.io.parquet import ParquetFile
 from windeck.io.ranges import REQUESTS, RemoteReader, merge_ranges
+from windeck.io.record_batches import column_indices, name_in_errors, overlapping_parts, validate
 
 #: A column, and True for its validity bitmap.
 _Key: TypeAlias = tuple[int, bool]
@@ -56,7 +56,7 @@ GROUP_READ_BYTES = 1 << 24
 
 
 class PartedFile(Protocol):
-    """A file of columns that consists of parts; see `windeck.io.formats.DataFile`."""
+    """A file of columns that consists of parts; see `windeck.io.record_batches.DataFile`."""
 
     path: str
     kind: str
@@ -196,14 +196,7 @@ class RangedParquetFile(ParquetFile):
     """A Parquet file, of which row groups are read one by one: small ones by few requests."""
 
     def batches(
-        self,
-        names: Sequence[str],
-        start: int,
-        stop: int,
-        *,
-        whole_groups: bool = False,
-        use_threads: bool = True,
-        reader: RemoteReader | None = None,
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
     ) -> Iterator[Any]:
         """Yield record batches of some columns, together rows [start, stop)."""
         sizes = [self.stored_bytes(name) for name in names]
@@ -216,8 +209,8 @@ class RangedParquetFile(ParquetFile):
             small = sum(size[group] for size in sizes) <= GROUP_READ_BYTES
             # Of the first rows alone, the first pages are enough.
             whole = small and last == row
-            yield from super().batches(
-                names, first, last, whole_groups=whole, use_threads=not small, reader=reader
+            yield from self._read(
+                names, first, last, reader, whole_groups=whole, use_threads=not small
             )
 
 
@@ -447,7 +440,7 @@ _UNKNOWN = _Place(-1, -1, False)
 
 
 def _places(schema: Any) -> list[_Place]:
-    """Return the place of each column, and that after the last one."""
+    """Return the place of each column, and the place after the last column."""
     places, counts = [], np.zeros(2, dtype=np.int64)
     known = True
     for kind in schema.types:

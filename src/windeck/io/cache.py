@@ -1,6 +1,6 @@
 """A cache of remote objects, and of results, in a local folder shared by the processes of a host.
 
-A file of the folder is a whole object and, behind it, its size and checksum. It gets its name when
+A file of the folder is a whole object, followed by its size and checksum. It gets its name when
 it is complete. A lock of the file system is held while an object is downloaded, so that one process
 downloads and the others wait; the system releases the locks of a process that dies.
 """

@@ -171,7 +171,7 @@ def _foreign(where: str, kind: str, reader: str) -> ValueError:
 
 
 def _keep(where: str, folder: str, files: list[str], live: Iterable[str]) -> list[str]:
-    """Return the files without those below a folder that are not among the `live` ones."""
+    """Return the files, without files below a folder that are not `live`."""
     alive = {f"{folder}{path}" for path in live}
     below = [path for path in files if path.startswith(folder)]
     # Where some files were chosen, others are not missing.

@@ -23,8 +23,14 @@ from windeck.io.csv_options import (
     text_hint,
 )
 from windeck.io.csv_times import parse_times
-from windeck.io.formats import BATCH_ROWS, FileSchema, column_indices, name_in_errors, slice_rows
 from windeck.io.options import ReadOptions
+from windeck.io.record_batches import (
+    BATCH_ROWS,
+    FileSchema,
+    column_indices,
+    name_in_errors,
+    slice_rows,
+)
 
 _SAMPLE_BYTES = 1 << 20
 #: The types that pyarrow tries for a column, one after the other.
@@ -100,7 +106,7 @@ class CsvFile:
         words: bool = False,
         use_threads: bool = True,
     ) -> Iterator[Any]:
-        """Open a reader of blocks with the types of the first one, or those given."""
+        """Open a reader of blocks with the types of the first block, or with the types given."""
         from pyarrow import csv
 
         read = self._read_options(block_size=_SAMPLE_BYTES, use_threads=use_threads)
@@ -196,7 +202,7 @@ class CsvFile:
         return int(self.sample.column(name).nbytes * self.num_rows / rows)
 
     def prepare(self, names: Sequence[str], types: Mapping[str, Any] = _NO_TYPES) -> ParsedCsv:
-        """Parse columns; those of `types` in the type given, unless values do not fit it."""
+        """Parse columns; a column of `types` has the type given, unless values do not fit it."""
         column_indices(self.schema, names, self.path)
         known = {**self._names, **types}
         with hint_at_options(self.path, self.options), name_in_errors(self.path, self.kind):

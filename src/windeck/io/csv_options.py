@@ -127,7 +127,7 @@ class CsvOptions:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words for missing values in columns of numbers, beside those of all columns."""
+        """The words for missing values in columns of numbers, with the words of all columns."""
         return (*WORDS, *(self.missing or ()))
 
     def has_words(self, name: str) -> bool:

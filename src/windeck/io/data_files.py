@@ -217,7 +217,7 @@ def _below(folder: str, path: str) -> str:
 
 
 def natural(path: str) -> tuple[str | int, ...]:
-    """Return a sort key that compares runs of the digits 0 to 9 as numbers.
+    """Return a sort key that compares adjacent digits 0 to 9 as one number.
 
     Examples
     --------

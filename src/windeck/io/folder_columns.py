@@ -36,7 +36,7 @@ def with_folder_columns(
     Parameters
     ----------
     files
-        Files of columns; see `windeck.io.formats.DataFile`.
+        Files of columns; see `windeck.io.record_batches.DataFile`.
     named
         Columns that a user names.
     ids

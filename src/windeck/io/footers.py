@@ -208,7 +208,7 @@ _DICTIONARY, _RECORD_BATCH = 2, 3
 
 
 def _batch(data: Any, message: int) -> int:
-    """Return the table of the record batch of a message; that of a dictionary is its field 1."""
+    """Return the table of a message's record batch; of a dictionary, it is in field 1."""
     header = _field(data, message, 2)
     table: int = header + struct.unpack_from("<I", data, header)[0]
     if data[_field(data, message, 1)] == _DICTIONARY:

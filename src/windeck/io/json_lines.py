@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windeck._util.text import unknown_column
 from windeck.io import filesystem
-from windeck.io.formats import column_of, name_in_errors
+from windeck.io.record_batches import column_of, name_in_errors
 
 __all__ = ["SUFFIXES", "check_column", "is_json_lines", "read_column"]
 

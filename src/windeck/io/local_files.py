@@ -104,7 +104,7 @@ def _sync(path: str | os.PathLike[str], flags: int) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder whose name windeck chose, and those above it, unless they exist.
+    """Make a folder whose name windeck chose, and the folders above it, unless they exist.
 
     Raises
     ------

@@ -125,7 +125,7 @@ class ReadOptions:
             )
 
     def wanted(self, names: Sequence[str], where: str) -> list[str]:
-        """Return the columns to read of those with some names, with ids and time."""
+        """Return the columns to read among columns of some names, with ids and time."""
         for name in (*self.index_columns, *(self.columns or ()), *self.categories):
             if name not in names:
                 raise unknown_column(name, names, where)
@@ -143,7 +143,7 @@ class ReadOptions:
             )
 
     def typed(self, kinds: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the types of columns, with that of text for categories without any value."""
+        """Return the types of columns; categories without any value have the type of text."""
         return {
             name: pa.string() if pa.types.is_null(kind) and name in self.categories else kind
             for name, kind in kinds.items()

@@ -15,7 +15,8 @@ from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.filesystem import DECOMPRESSED_BYTES
 from windeck.io.footers import ColumnChunk, check_chunks, footer_bytes, parquet_footer
-from windeck.io.formats import (
+from windeck.io.ranges import RemoteReader
+from windeck.io.record_batches import (
     BATCH_ROWS,
     column_indices,
     column_of,
@@ -24,7 +25,6 @@ from windeck.io.formats import (
     slice_rows,
     split_columns,
 )
-from windeck.io.ranges import RemoteReader
 
 _KIND = "Parquet"
 _PAGE_BUFFER = 1 << 18
@@ -259,16 +259,25 @@ class ParquetFile:
         yield unit
 
     def batches(
+        self, names: Sequence[str], start: int, stop: int, *, reader: RemoteReader | None = None
+    ) -> Iterator[Any]:
+        """Yield record batches of some columns, together rows [start, stop).
+
+        A remote file is read by `reader`, whose caller checks for changes, or opened.
+        """
+        return self._read(names, start, stop, reader)
+
+    def _read(
         self,
         names: Sequence[str],
         start: int,
         stop: int,
+        reader: RemoteReader | None,
         *,
         whole_groups: bool = False,
         use_threads: bool = True,
-        reader: RemoteReader | None = None,
     ) -> Iterator[Any]:
-        """Yield record batches of some columns, together rows [start, stop).
+        """Yield record batches, as `batches` does.
 
         Parameters
         ----------
@@ -277,8 +286,6 @@ class ParquetFile:
             thread alone if they are small. Otherwise pages are read as they are decoded.
         use_threads
             Decode columns by Arrow's threads, each of which keeps memory.
-        reader
-            Reader of a remote file, whose caller checks for changes.
         """
         from pyarrow import parquet
 
@@ -286,7 +293,7 @@ class ParquetFile:
         groups, skipped = overlapping_parts(self.group_rows, start, stop)
         with name_in_errors(self.path, self.kind):
             self._check_int96(names, groups, reader)
-        # Pages behind the last row are neither read nor decoded.
+        # Pages after the last row are neither read nor decoded.
         rows = max(min(BATCH_ROWS, stop - skipped), 1)
         buffer = _PAGE_BUFFER if rows == BATCH_ROWS else _FIRST_PAGES_BUFFER
         strings = [name for name in names if self._reads_dictionary(name)]

@@ -18,15 +18,9 @@ from windeck.io.arrow import IpcFile
 from windeck.io.conversion import ColumnBuilder, number_dtype
 from windeck.io.csv import ParsedCsv, promoted_type
 from windeck.io.folder_columns import FolderColumns, with_folder_columns
-from windeck.io.formats import (
-    BATCH_ROWS,
-    DataFile,
-    FileSchema,
-    column_indices,
-    open_file,
-    open_files,
-)
+from windeck.io.formats import open_file, open_files
 from windeck.io.options import ReadOptions, row_range
+from windeck.io.record_batches import BATCH_ROWS, DataFile, FileSchema, column_indices
 
 
 @dataclass(frozen=True)

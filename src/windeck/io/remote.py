@@ -196,7 +196,7 @@ class Mount:
 
     @cached_property
     def identity(self) -> str:
-        """Digest of what tells this file system from others, without credentials."""
+        """Digest of the properties that tell this file system from others, no credentials."""
         public = sorted((k, str(v)) for k, v in self._options.items() if k in _PUBLIC)
         told = (self.scheme, public, self._hidden[1], _instance_identity(self._instance))
         return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
@@ -433,7 +433,7 @@ def mount_url(
 
 
 def _instance_identity(instance: Any) -> str:
-    """Return what tells an instance from others of its type, as far as it is no credential."""
+    """Return the properties that tell an instance from others of its type, no credentials."""
     if instance is None:
         return ""
     told: Any = getattr(instance, "storage_options", None)

@@ -24,9 +24,9 @@ from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.io import filesystem
 from windeck.io.blocks import StoredFile, unchanged
 from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
-from windeck.io.formats import BATCH_ROWS
 from windeck.io.ranges import REQUESTS, RemoteReader
 from windeck.io.reading import cast_to_common
+from windeck.io.record_batches import BATCH_ROWS
 
 __all__ = ["ColumnForm", "RowReader"]
 
@@ -360,7 +360,7 @@ class RowReader:
         return REQUESTS if self.is_remote else LOCAL_THREADS
 
     def memory(self, size: int) -> AbstractContextManager[None]:
-        """Wait until a part of some bytes may be read beside those that other threads read."""
+        """Wait until a part of some bytes may be read next to the parts of other threads."""
         return self._workers.memory(size)
 
     @property

@@ -14,8 +14,8 @@ from pyarrow import parquet
 from windeck.io.arrow import open_reader
 from windeck.io.conversion import is_categorical
 from windeck.io.filesystem import RangeReader, is_remote, map_file, upload
-from windeck.io.formats import name_in_errors
 from windeck.io.local_files import atomic_file
+from windeck.io.record_batches import name_in_errors
 
 __all__ = ["publish", "read_batches", "remove_directory", "sha256", "write_batches"]
 __all__ += ["write_parquet"]

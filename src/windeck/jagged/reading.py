@@ -17,9 +17,10 @@ from windeck.io import conversion
 from windeck.io.committed import folders_hint
 from windeck.io.conversion import ColumnBuilder
 from windeck.io.folder_columns import with_folder_columns
-from windeck.io.formats import DataFile, column_indices, open_files
+from windeck.io.formats import open_files
 from windeck.io.options import as_names, floating_dtype
 from windeck.io.reading import common_types, prepare_files
+from windeck.io.record_batches import DataFile, column_indices
 from windeck.jagged.list_columns import ListBuilder, ListColumn, is_list
 
 __all__ = ["JaggedColumns", "JaggedOptions", "read_arrow_table", "read_files"]

@@ -59,7 +59,7 @@ class Destination:
 
     @property
     def work(self) -> str:
-        """The local directory of sorted runs and results of tasks."""
+        """The local directory of sorted files and results of tasks."""
         return os.path.join(self.home, _WORK)
 
     @property

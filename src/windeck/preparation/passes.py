@@ -19,19 +19,25 @@ from windeck.io import filesystem
 from windeck.preparation.destination import check_claim
 from windeck.preparation.engines import all_cores, run_tasks
 from windeck.preparation.manifest import Prepared, PreparedFile, PreparedSource
-from windeck.preparation.parts import (
+from windeck.preparation.plan import PreparationPlan, final_types
+from windeck.preparation.prepared_files import (
     FileLayout,
-    WrittenPart,
+    WrittenFile,
     choose_splitters,
     cuts_between_keys,
-    part_name,
-    part_result,
-    run_bounds,
-    write_part,
+    file_name,
+    file_result,
+    sorted_file_bounds,
+    write_file,
 )
-from windeck.preparation.plan import PreparationPlan, final_types
-from windeck.preparation.runs import RUN_SLACK, SortedRun, TaskResult, read_task, task_result
 from windeck.preparation.scalers import fit_scalers
+from windeck.preparation.sorted_files import (
+    SORTED_FILE_SLACK,
+    SortedFile,
+    TaskResult,
+    read_task,
+    task_result,
+)
 from windeck.windows.scaler import Scaler
 
 __all__ = ["WorkLimits", "run_passes"]
@@ -84,7 +90,7 @@ def run_passes(
 
     `claim` is the token of `Destination.claim`.
     """
-    slots = limits.slots(plan, RUN_SLACK * plan.file_bytes)
+    slots = limits.slots(plan, SORTED_FILE_SLACK * plan.file_bytes)
     count = len(plan.tasks)
     with report_rates(progress, "reading", sum(_read_bytes(plan))) as advance:
 
@@ -95,22 +101,22 @@ def run_passes(
 
         run_tasks(limits.engine, read_task, plan, count, slots, read_one)
     layout, results = _layout(plan, folder, claim, limits.threads_here)
-    largest = max(map(layout.part_bytes, range(layout.parts)), default=0)
+    largest = max(map(layout.bytes_of_file, range(layout.files)), default=0)
     slots = limits.slots(plan, largest)
-    total = sum(map(layout.part_bytes, range(layout.parts)))
+    total = sum(map(layout.bytes_of_file, range(layout.files)))
     with report_rates(progress, "sorting", total) as advance:
 
-        def part_done(number: int) -> None:
-            advance(layout.rows(number), layout.part_bytes(number))
+        def file_done(number: int) -> None:
+            advance(layout.rows(number), layout.bytes_of_file(number))
 
-        run_tasks(limits.engine, write_part, layout, layout.parts, slots, part_done)
+        run_tasks(limits.engine, write_file, layout, layout.files, slots, file_done)
     written = run_in_threads(
-        lambda number: part_result(layout, number), layout.parts, limits.threads_here
+        lambda number: file_result(layout, number), layout.files, limits.threads_here
     )
-    assert all(part is not None for part in written)
-    parts = [part for part in written if part is not None]
-    _remove_others(folder, len(parts))
-    done = _manifest(layout, results, parts, fit_scalers(layout, parts, limits.memory))
+    assert all(file is not None for file in written)
+    files = [file for file in written if file is not None]
+    _remove_others(folder, len(files))
+    done = _manifest(layout, results, files, fit_scalers(layout, files, limits.memory))
     check_claim(folder, claim)
     done.write()
     return done
@@ -121,9 +127,9 @@ def _read_bytes(plan: PreparationPlan) -> list[int]:
     found = []
     for task in plan.tasks:
         nbytes = 0.0
-        for part in task:
-            source = plan.sources[part.source]
-            share = 1.0 if part.stop is None else (part.stop - part.start) / max(source.rows, 1)
+        for span in task:
+            source = plan.sources[span.source]
+            share = 1.0 if span.stop is None else (span.stop - span.start) / max(source.rows, 1)
             nbytes += source.size * share
         found.append(int(nbytes))
     return found
@@ -132,42 +138,45 @@ def _read_bytes(plan: PreparationPlan) -> list[int]:
 def _layout(
     plan: PreparationPlan, folder: str, claim: str, workers: int
 ) -> tuple[FileLayout, list[TaskResult]]:
-    """Return how the rows of all runs are divided into files."""
+    """Return how the rows of all sorted files are divided into files."""
     results = []
     for number in range(len(plan.tasks)):
         result = task_result(plan, number)
         assert result is not None
         results.append(result)
     bad = {source for result in results for source in result.bad}
-    runs: list[SortedRun] = []
+    sorted_files: list[SortedFile] = []
     schemas: dict[int, Any] = {}
     for task, result in zip(plan.tasks, results, strict=True):
         schemas.update(result.schemas)
-        # Of a large file that is bad in one part, the other parts are left out too.
+        # Of a large file that is bad in some rows, the other rows are left out too.
         if len(task) > 1 or task[0].source not in bad:
-            runs += result.runs
+            sorted_files += result.sorted_files
     files = [
         replace(source, schema=schemas[number])
         for number, source in enumerate(plan.sources)
         if number in schemas and number not in bad
     ]
-    if not sum(run.rows for run in runs):
+    if not sum(sorted_file.rows for sorted_file in sorted_files):
         raise ValueError(f"{', '.join(repr(s.name) for s in plan.sources[:3])} has no rows")
     kinds = final_types(files, plan.names, plan.options)
     between_keys = cuts_between_keys(plan)
-    splitters = choose_splitters(runs, plan.file_bytes, between_keys=between_keys)
+    splitters = choose_splitters(sorted_files, plan.file_bytes, between_keys=between_keys)
     bounds = run_in_threads(
-        lambda number: run_bounds(plan, runs, number, splitters), len(runs), workers, portion=1
+        lambda number: sorted_file_bounds(plan, sorted_files, number, splitters),
+        len(sorted_files),
+        workers,
+        portion=1,
     )
     sizes = np.diff(np.array(bounds, dtype=np.int64), axis=1).sum(axis=0)
     kept = [0, *(np.flatnonzero(sizes) + 1).tolist()]
-    rows = sum(run.rows for run in runs)
-    width = max(sum(run.nbytes for run in runs) // rows, 1)
+    rows = sum(sorted_file.rows for sorted_file in sorted_files)
+    width = max(sum(sorted_file.nbytes for sorted_file in sorted_files) // rows, 1)
     layout = FileLayout(
         plan,
         folder,
         claim,
-        tuple(runs),
+        tuple(sorted_files),
         tuple(tuple(one[place] for place in kept) for one in bounds),
         kinds,
         max(plan.options.row_group_bytes // width, 1),
@@ -203,9 +212,9 @@ def _tick(end: Any, kind: Any) -> int:
     return time_tick(exact, f"M8[{kind.unit if pa.types.is_timestamp(kind) else 'D'}]")
 
 
-def _remove_others(folder: str, parts: int) -> None:
+def _remove_others(folder: str, count: int) -> None:
     """Remove files of an earlier result that this one does not have."""
-    known = {part_name(number) for number in range(parts)}
+    known = {file_name(number) for number in range(count)}
     for name, _ in filesystem.list_directory(folder):
         if name.startswith("part-") and name not in known:
             filesystem.remove(filesystem.join(folder, name))
@@ -214,22 +223,22 @@ def _remove_others(folder: str, parts: int) -> None:
 def _manifest(
     layout: FileLayout,
     results: list[TaskResult],
-    parts: list[WrittenPart],
+    written: list[WrittenFile],
     scalers: dict[str, Scaler],
 ) -> Prepared:
     plan, read = layout.plan, layout.plan.options.read
-    series = sum(part.series for part in parts)
+    series = sum(file.series for file in written)
     ids = len(read.ids)
-    for before, part in pairwise(parts):
-        series -= before.last[:ids] == part.first[:ids]
-    rows = sum(part.rows for part in parts)
-    dropped = sum(part.duplicates for part in parts)
-    found = sum(run.rows for run in layout.runs)
+    for before, file in pairwise(written):
+        series -= before.last[:ids] == file.first[:ids]
+    rows = sum(file.rows for file in written)
+    dropped = sum(file.duplicates for file in written)
+    found = sum(sorted_file.rows for sorted_file in layout.sorted_files)
     if rows + dropped != found:
         raise RuntimeError(f"{found} rows were read and {rows + dropped} were written or left out")
     files = tuple(
         PreparedFile(p.name, p.rows, p.nbytes, p.row_groups, p.sha256, p.first, p.last)
-        for p in parts
+        for p in written
     )
     return Prepared(
         layout.destination,

@@ -27,7 +27,7 @@ __all__ = [
     "PreparationPlan",
     "PrepareOptions",
     "SourceFile",
-    "SourcePart",
+    "SourceRows",
     "final_types",
     "make_plan",
 ]
@@ -37,7 +37,7 @@ __all__ = [
 _FORMAT = 1
 #: A file has at least this many uncompressed bytes, and more where all data has much more.
 LEAST_FILE_BYTES = 128 << 20
-#: Bytes of the rows of one run that one file takes, at least, by the default of `file_bytes`.
+#: Bytes of a sorted file's rows that one file takes, at least, by the default of `file_bytes`.
 _SLICE_BYTES = 1 << 20
 MOST_FILE_BYTES = 1 << 30
 
@@ -108,7 +108,7 @@ class SourceFile:
         return _public(self.path)
 
 
-class SourcePart(NamedTuple):
+class SourceRows(NamedTuple):
     """Rows [start, stop) of a source file; stop is None for the end."""
 
     source: int
@@ -129,7 +129,7 @@ class PreparationPlan:
     skipped: dict[str, str]
     names: tuple[str, ...]
     file_bytes: int
-    tasks: tuple[tuple[SourcePart, ...], ...]
+    tasks: tuple[tuple[SourceRows, ...], ...]
     fingerprint: str
     wider: Mapping[str, Any]
     texts: Mapping[str, Any]
@@ -218,27 +218,27 @@ def _with_bytes(source: SourceFile, names: Iterable[str], options: PrepareOption
 
 
 def _default_file_bytes(total: int) -> int:
-    """Return bytes such that each file takes stretches of a mebibyte of each sorted run."""
+    """Return bytes such that each file takes stretches of a mebibyte of each sorted file."""
     size = min(max(LEAST_FILE_BYTES, math.isqrt(total * _SLICE_BYTES)), MOST_FILE_BYTES)
     return size >> 20 << 20
 
 
-def _tasks(sources: Sequence[SourceFile], file_bytes: int) -> tuple[tuple[SourcePart, ...], ...]:
+def _tasks(sources: Sequence[SourceFile], file_bytes: int) -> tuple[tuple[SourceRows, ...], ...]:
     """Divide sources into tasks of about `file_bytes`: many small files, or rows of a large one."""
-    tasks: list[tuple[SourcePart, ...]] = []
-    pending: list[SourcePart] = []
+    tasks: list[tuple[SourceRows, ...]] = []
+    pending: list[SourceRows] = []
     held = 0
     for number, source in enumerate(sources):
-        pieces = source.nbytes // file_bytes
+        count = source.nbytes // file_bytes
         if held and held + source.nbytes > file_bytes:
             tasks.append(tuple(pending))
             pending, held = [], 0
-        if pieces < 2 or source.kind == "CSV":
-            pending.append(SourcePart(number, 0, None))
+        if count < 2 or source.kind == "CSV":
+            pending.append(SourceRows(number, 0, None))
             held += source.nbytes
             continue
-        ends = [source.rows * piece // pieces for piece in range(pieces + 1)]
-        tasks += [(SourcePart(number, *ends[piece : piece + 2]),) for piece in range(pieces)]
+        ends = [source.rows * place // count for place in range(count + 1)]
+        tasks += [(SourceRows(number, *ends[place : place + 2]),) for place in range(count)]
     if pending:
         tasks.append(tuple(pending))
     return tuple(tasks)

@@ -21,7 +21,7 @@ from windeck.preparation.engines import ENGINES
 from windeck.preparation.manifest import Prepared
 from windeck.preparation.passes import WorkLimits, run_passes
 from windeck.preparation.plan import MOST_FILE_BYTES, PrepareOptions, make_plan
-from windeck.preparation.runs import SourceChangedError
+from windeck.preparation.sorted_files import SourceChangedError
 from windeck.windows.scaler_fitting import KINDS
 
 __all__ = ["prepare"]
@@ -70,7 +70,7 @@ def prepare(
 ) -> Prepared:
     """Write files sorted by series and time, as Parquet, and fit scalers, in bounded memory.
 
-    A call that was interrupted, even by ``kill -9``, goes on from the parts that are finished when
+    A call that was interrupted, even by ``kill -9``, goes on from the files that are finished when
     it is repeated. The files do not depend on threads, memory, engine and interruptions, byte for
     byte. `Table.read` reads the directory.
 

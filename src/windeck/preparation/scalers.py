@@ -13,7 +13,7 @@ from windeck._core import Permutation
 from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.formats import open_file
-from windeck.preparation.parts import FileLayout, WrittenPart, training_mask
+from windeck.preparation.prepared_files import FileLayout, WrittenFile, training_mask
 from windeck.preparation.sorting import as_ticks
 from windeck.table.table import Table
 from windeck.windows.scaler import Scaler
@@ -22,29 +22,29 @@ __all__ = ["fit_scalers"]
 
 
 def fit_scalers(
-    layout: FileLayout, parts: Sequence[WrittenPart], memory: float
+    layout: FileLayout, files: Sequence[WrittenFile], memory: float
 ) -> dict[str, Scaler]:
     """Fit scalers to the rows that `Scaler.fit` samples of the training rows in sorted order."""
     options = layout.plan.options
     if not options.scalers:
         return {}
-    counts = [part.training_rows for part in parts]
+    counts = [written.training_rows for written in files]
     if not sum(counts):
         raise ValueError(f"no row has a time in train={options.train}, expected some")
     names = [name for name in layout.plan.names if _is_number(layout.kinds[name])]
     if not names:
         raise ValueError("no column holds numbers, expected at least one to fit a scaler to")
     if options.per_series:
-        return _fit_by_series(layout, parts, names, memory)
-    return _fit_together(layout, parts, names)
+        return _fit_by_series(layout, files, names, memory)
+    return _fit_together(layout, files, names)
 
 
 def _fit_together(
-    layout: FileLayout, parts: Sequence[WrittenPart], names: list[str]
+    layout: FileLayout, files: Sequence[WrittenFile], names: list[str]
 ) -> dict[str, Scaler]:
     """Fit scalers of all series together, to rows that are read once for all kinds."""
     options = layout.plan.options
-    counts = [part.training_rows for part in parts]
+    counts = [written.training_rows for written in files]
     total = sum(counts)
     chosen = np.arange(total)
     if options.sample is not None and options.sample < total:
@@ -52,11 +52,11 @@ def _fit_together(
         chosen = np.sort(drawn)
     ends = np.cumsum([0, *counts])
     batches: list[Any] = []
-    for part, (first, last), before in zip(
-        parts, pairwise(np.searchsorted(chosen, ends).tolist()), ends.tolist(), strict=False
+    for written, (first, last), before in zip(
+        files, pairwise(np.searchsorted(chosen, ends).tolist()), ends.tolist(), strict=False
     ):
         if first < last:
-            batches += _sampled(layout, part, names, chosen[first:last] - before)
+            batches += _sampled(layout, written, names, chosen[first:last] - before)
     table = Table.from_arrow(pa.Table.from_batches(batches))
     return {kind: Scaler.of_sample(table, kind=kind, total=total) for kind in options.scalers}
 
@@ -65,13 +65,15 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _sampled(layout: FileLayout, part: WrittenPart, names: list[str], places: Any) -> Iterator[Any]:
+def _sampled(
+    layout: FileLayout, written: WrittenFile, names: list[str], places: Any
+) -> Iterator[Any]:
     """Yield some training rows of a file, given by their places among its training rows."""
     time = layout.plan.options.read.time
     wanted = names if layout.training is None else [*names, str(time)]
-    file = open_file(filesystem.join(layout.destination, part.name))
+    file = open_file(filesystem.join(layout.destination, written.name))
     before = 0
-    for batch in file.batches(wanted, 0, part.rows):
+    for batch in file.batches(wanted, 0, written.rows):
         rows = np.arange(batch.num_rows)
         if layout.training is not None:
             inside = training_mask(as_ticks(batch.column(str(time))), layout.training)
@@ -108,12 +110,12 @@ class _TrainingRows:
 
 
 def _fit_by_series(
-    layout: FileLayout, parts: Sequence[WrittenPart], names: list[str], memory: float
+    layout: FileLayout, files: Sequence[WrittenFile], names: list[str], memory: float
 ) -> dict[str, Scaler]:
     """Fit a scaling for each series, with the files read as a streamed table."""
     options = layout.plan.options
     table = Table.read(
-        [filesystem.join(layout.destination, part.name) for part in parts],
+        [filesystem.join(layout.destination, written.name) for written in files],
         columns=names,
         id_columns=options.read.ids or None,
         timestamp_column=options.read.time,

@@ -29,7 +29,7 @@ _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 class SortKeys(NamedTuple):
-    """Sort keys of rows: arrays of ids as integers, the texts of those that are codes, and time.
+    """Sort keys of rows: arrays of ids as integers, the texts of codes, and time.
 
     Codes ascend as their texts do, by their bytes in UTF-8.
     """

@@ -21,7 +21,7 @@ _UNITS = ("s", "ms", "us", "ns")
 def wider_types(
     schemas: Sequence[Any], names: Iterable[str], ids: Sequence[str], time: str | None
 ) -> dict[str, Any]:
-    """Return the type of each column whose types differ, if one holds them all; that of `time`.
+    """Return the type of each column whose types differ, if one holds them all, and of `time`.
 
     The widest of integers, or of floats; float64 for both, but not of `ids`; the finest unit of
     times with a zone or of those without.
@@ -41,7 +41,7 @@ def wider_types(
 def text_types(
     texts: Sequence[Any], others: Sequence[Any], ids: Sequence[str], time: str | None
 ) -> dict[str, Any]:
-    """Return the types in which CSV files are parsed, where those of their first rows differ.
+    """Return the types in which CSV files are parsed, where the types of their first rows differ.
 
     Text has no types: a date may be a time at midnight, and a number may be a name.
 

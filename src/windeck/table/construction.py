@@ -1,11 +1,12 @@
-"""Construction of tables: columns on arrays and tensors, order of rows, and pickling."""
+"""Construction of tables: columns on arrays and tensors, order of rows, and what pickles hold."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +19,12 @@ from windeck.io.clients import Version
 from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, time_zone, value_dtype
 from windeck.io.options import Categories, ReadOptions
 from windeck.io.reading import LoadedColumns, arrow_column, id_builder
-from windeck.table.local_times import in_utc
+from windeck.table.local_times import clock_changes, in_utc
 from windeck.table.series import Grouping, Reordering, check_offsets, group, reorder
 from windeck.table.timestamps import OrderReport, sort_by_time
 
-if TYPE_CHECKING:
-    from windeck.table.table import Table
+#: Share of rows of one series that may have the time stamp of the row before.
+_MANY_DUPLICATES = 0.1
 
 
 def columns_of(matrix: Array, columns: Sequence[ColumnData]) -> list[ColumnData]:
@@ -160,6 +161,11 @@ class SeriesLayout(NamedTuple):
     names: tuple[Any, ...]
     report: OrderReport
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of all series."""
+        return int(self.offsets[-1])
+
 
 def arrange_series(
     loaded: LoadedColumns,
@@ -225,6 +231,37 @@ def _reorder_columns(
     return loaded._replace(columns=columns, time=time)
 
 
+def warn_of_repeated_times(loaded: LoadedColumns, layout: SeriesLayout) -> None:
+    """Warn about rows with the time stamp of another one, where the likely reason is known.
+
+    That is a change of clocks, or series that are not told apart: one series without ids in which
+    many rows share a time stamp after sorting.
+    """
+    report = layout.report
+    shared = int(report.duplicates_sorted.sum())
+    if not shared or loaded.time is None:
+        return
+    changes = clock_changes(loaded.time.values, layout.offsets)
+    if len(changes):
+        warnings.warn(
+            f"{shared:,} rows have the time stamp of another row of their series, as local times "
+            f"repeat when clocks are set back, the first of them {changes[0]}: pass time_zone= "
+            "with the zone of these times, such as time_zone='Europe/Berlin', to read them in UTC",
+            stacklevel=4,
+        )
+        return
+    rows, single = len(loaded.time.values), not loaded.ids and len(layout.names) == 1
+    if single and report.sorted_series and shared > rows * _MANY_DUPLICATES:
+        columns = loaded.columns
+        named = next((column.name for column in columns if column.categories is not None), "site")
+        warnings.warn(
+            f"{shared:,} of {rows:,} rows have the time stamp of another row of the one series of "
+            "this table, and were sorted by time: if they belong to several series, name the "
+            f"columns of ids, such as id_columns={named!r}",
+            stacklevel=4,
+        )
+
+
 class Reopening(NamedTuple):
     """The arguments of `Table.read` that map a file again, and its version when it was mapped."""
 
@@ -248,41 +285,30 @@ def describe_reopening(
     return Reopening(arguments, _version(paths[0]))
 
 
-def _version(path: str) -> Version:
-    with filesystem.RangeReader(path) as now:
-        return Version(now.size, now.modified, now.tag)
-
-
-def reduce_table(table: Table, reopening: Reopening | None) -> tuple[Any, ...]:
-    """Return a function and arguments that rebuild a table, for pickle."""
-    if reopening is not None:
-        return _read_again, tuple(reopening)
-    columns = list(table.columns.values())
-    if table.matrix is not None:
-        columns = [replace(column, values=column.values[:0]) for column in columns]
-    time = None
-    if table.timestamps is not None:
-        time = ColumnData("", table.timestamps, time_zone=table.time_zone)
-    loaded = LoadedColumns(columns, [], time, table.matrix, table.origin, owned=False)
-    return _rebuild, (loaded, SeriesLayout(table.offsets, table.series_names, table.report))
-
-
-def _read_again(arguments: dict[str, Any], version: Version) -> Table:
-    from windeck.table.table import Table
-
-    table = Table.read(**arguments)
-    (path,) = arguments["path"]
+def check_unchanged(path: str, version: Version) -> None:
+    """Raise a ValueError if a mapped file has another version than when a table was read."""
     if (found := _version(path)) != version:
         raise ValueError(
             f"{path!r} changed since the table was read: it has {found}, expected {version}; read "
             "the table again"
         )
-    return table
 
 
-def _rebuild(loaded: LoadedColumns, layout: SeriesLayout) -> Table:
-    from windeck.table.table import Table
+def _version(path: str) -> Version:
+    with filesystem.RangeReader(path) as now:
+        return Version(now.size, now.modified, now.tag)
 
-    if loaded.matrix is not None:
-        loaded = loaded._replace(columns=columns_of(loaded.matrix, loaded.columns))
-    return Table(loaded, layout)
+
+def without_views(loaded: LoadedColumns) -> LoadedColumns:
+    """Return what a pickle holds of columns: those of a matrix have no values of their own."""
+    if loaded.matrix is None:
+        return loaded
+    columns = [replace(column, values=column.values[:0]) for column in loaded.columns]
+    return loaded._replace(columns=columns)
+
+
+def with_views(loaded: LoadedColumns) -> LoadedColumns:
+    """Return the columns that a pickle holds, on the columns of their matrix if they have one."""
+    if loaded.matrix is None:
+        return loaded
+    return loaded._replace(columns=columns_of(loaded.matrix, loaded.columns))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from windeck import _core
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s
 from windeck.columns.times import cast_times
-
-if TYPE_CHECKING:
-    from windeck.table.table import Table
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
 BLOCK = 1 << 18
@@ -41,18 +38,20 @@ FEATURES = {
 ENCODINGS = ("sincos", "scaled")
 
 
-def add_columns(table: Table, columns: Mapping[str, Any]) -> dict[str, ColumnData]:
-    """Return the columns of a table and new ones, which replace those of the same names."""
+def add_columns(
+    old: Mapping[str, ColumnData], columns: Mapping[str, Any], rows: int
+) -> dict[str, ColumnData]:
+    """Return old columns and new ones of `rows` rows, which replace those of the same names."""
     if not isinstance(columns, Mapping) or not columns:
         raise TypeError(
             f"`columns` must be a mapping of one name or more to arrays, got {columns!r}"
         )
-    found = dict(table.columns)
+    found = dict(old)
     for name, data in columns.items():
         column = from_array(name, data)
-        if len(column.values) != table.num_rows:
+        if len(column.values) != rows:
             raise ValueError(
-                f"column {name!r} has {len(column.values)} rows, expected {table.num_rows}, one "
+                f"column {name!r} has {len(column.values)} rows, expected {rows}, one "
                 "for each row of the table"
             )
         found[name] = column
@@ -74,9 +73,17 @@ def count_missing(column: ColumnData) -> ColumnData:
 
 
 def calendar_columns(
-    table: Table, features: str | Iterable[str], encoding: str, dtype: Any
+    stamps: Array | None,
+    offsets: Int64s,
+    features: str | Iterable[str],
+    encoding: str,
+    dtype: Any,
+    taken: Container[str],
 ) -> dict[str, Array]:
-    """Return calendar features of the time stamps as columns; see `Table.with_calendar`."""
+    """Return calendar features of time stamps as columns; see `Table.with_calendar`.
+
+    `taken` has the names of the columns that the table has.
+    """
     names = (features,) if isinstance(features, str) else tuple(features)
     for name in names:
         if name not in FEATURES and name != "age":
@@ -86,26 +93,26 @@ def calendar_columns(
     kind = np.dtype(dtype)
     if kind.kind != "f":
         raise TypeError(f"`dtype` must be a floating dtype of NumPy, got {kind}")
-    stamps = table.timestamps
     if set(names) - {"age"} and (stamps is None or stamps.dtype.kind != "M"):
         found = "none" if stamps is None else str(stamps.dtype)
         raise TypeError(f"calendar features need time stamps of dates or times, got {found}")
     columns: dict[str, Array] = {}
+    num_rows = int(offsets[-1])
     for name in names:
         keys: tuple[str, ...] = (name,)
         if name != "age" and encoding == "sincos":
             keys = (f"{name}_sin", f"{name}_cos")
         for key in keys:
-            if key in table:
+            if key in taken:
                 raise ValueError(
                     f"the table has a column {key!r}, the name of a calendar feature; expected "
                     "another name, or a feature that the table lacks"
                 )
-        columns |= {key: aligned_empty((table.num_rows,), kind) for key in keys}
-        for start in range(0, table.num_rows, BLOCK):
-            rows = slice(start, min(start + BLOCK, table.num_rows))
+        columns |= {key: aligned_empty((num_rows,), kind) for key in keys}
+        for start in range(0, num_rows, BLOCK):
+            rows = slice(start, min(start + BLOCK, num_rows))
             if name == "age":
-                columns[name][rows] = _age(table.offsets, rows)
+                columns[name][rows] = _age(offsets, rows)
                 continue
             assert stamps is not None
             turns = _count(stamps[rows], FEATURES[name])
@@ -133,24 +140,3 @@ def _age(offsets: Int64s, rows: slice) -> Array:
     series = np.searchsorted(offsets, numbers, side="right") - 1
     age: Array = np.log10(2.0 + (numbers - offsets[series]))
     return age
-
-
-def reduce_derived(table: Table, base: Table) -> tuple[Any, ...]:
-    """Return a function and arguments that rebuild a table derived from a mapped one."""
-    columns = {
-        name: column if name in table._added else column.missing
-        for name, column in table.columns.items()
-    }
-    return _rebuild, (base, columns)
-
-
-def _rebuild(base: Table, columns: Mapping[str, ColumnData | int | None]) -> Table:
-    """Return a derived table: a column is new, or one of the base with a count of missing."""
-    found, added = {}, []
-    for name, column in columns.items():
-        if isinstance(column, ColumnData):
-            found[name] = column
-            added.append(name)
-        else:
-            found[name] = replace(base.column(name), missing=column)
-    return base._derive(found, added)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,31 +12,40 @@ from windeck._util.html import html_table
 from windeck._util.terminal import escaped
 from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import Int64s
-
-if TYPE_CHECKING:
-    from windeck.table.table import Table
+from windeck.columns.dtypes import Array, Int64s
+from windeck.io.reading import Origin
+from windeck.table.construction import SeriesLayout
 
 _LISTED, _SHOWN = 1000, 20
 
 
-def fingerprint(table: Table) -> dict[str, str | int]:
+class Described(NamedTuple):
+    """The properties of a table that its text has."""
+
+    columns: Mapping[str, ColumnData]
+    layout: SeriesLayout
+    time_zone: str | None
+    origin: Origin | None
+
+
+def fingerprint(
+    columns: Mapping[str, ColumnData], layout: SeriesLayout, timestamps: Array | None
+) -> dict[str, str | int]:
     """Return names, dtypes, sizes, and digests of offsets and of sampled rows of every column.
 
     The fingerprint does not depend on the bytes of missing values, or on `storage`.
     """
-    rows = sample_rows(table.num_rows)
-    columns = [table.column(name) for name in table.column_names]
+    rows = sample_rows(layout.num_rows)
     found: dict[str, str | int] = {
-        "rows": table.num_rows,
-        "series": table.num_series,
-        "columns": _short(", ".join(f"{c.name} {c.dtype}" for c in columns)),
-        "offsets": digest(table.offsets),
-        "series_names": digest(np.array([str(name) for name in table.series_names], dtype=np.str_)),
-        "contents": digest(*(_sampled(column, rows) for column in columns)),
+        "rows": layout.num_rows,
+        "series": len(layout.names),
+        "columns": _short(", ".join(f"{c.name} {c.dtype}" for c in columns.values())),
+        "offsets": digest(layout.offsets),
+        "series_names": digest(np.array([str(name) for name in layout.names], dtype=np.str_)),
+        "contents": digest(*(_sampled(column, rows) for column in columns.values())),
     }
-    if table.timestamps is not None:
-        found["timestamps"] = digest(np.ascontiguousarray(table.timestamps[rows]).view(np.int64))
+    if timestamps is not None:
+        found["timestamps"] = digest(np.ascontiguousarray(timestamps[rows]).view(np.int64))
     return found
 
 
@@ -50,13 +60,13 @@ def _sampled(column: ColumnData, rows: Int64s) -> tuple[object, ...]:
     return column.name, column.dtype, column.categories, observed, values
 
 
-def explain(table: Table) -> str:
+def explain(table: Described) -> str:
     """Return a few lines of text: files, size, columns, series, and the report on their order."""
-    lines = [_size(table), *_columns(table), *_series(table), *table.report.lines()]
+    lines = [_size(table), *_columns(table), *_series(table), *table.layout.report.lines()]
     return "\n".join(map(escaped, lines))
 
 
-def as_html(table: Table) -> str:
+def as_html(table: Described) -> str:
     """Return the size, the columns, the series and the report on their order, for notebooks."""
     rows = []
     for name, column in list(table.columns.items())[:_SHOWN]:
@@ -65,21 +75,21 @@ def as_html(table: Table) -> str:
         rows.append((name, column.dtype, missing, codes))
     more = len(table.columns) - len(rows)
     notes = [f"and {more:,} columns more"] if more else []
-    notes += [*_series(table), *table.report.lines()]
+    notes += [*_series(table), *table.layout.report.lines()]
     header = ("column", "dtype", "missing", "categories")
     return html_table(f"Table: {_size(table)}", header, rows, "\n".join(notes))
 
 
-def _size(table: Table) -> str:
-    nbytes = sum(table.column(name).nbytes for name in table.column_names)
-    many, origin = len(table.column_names), table.origin
+def _size(table: Described) -> str:
+    nbytes = sum(column.nbytes for column in table.columns.values())
+    many, origin, rows = len(table.columns), table.origin, table.layout.num_rows
     if origin is None:
-        return f"{many} columns, {format_bytes(nbytes)}, {table.num_rows:,} rows"
+        return f"{many} columns, {format_bytes(nbytes)}, {rows:,} rows"
     place = "mapped" if origin.mapped else "streamed" if origin.streamed else "in memory"
     files = f"{origin.files} {'/'.join(origin.kinds)} file{'' if origin.files == 1 else 's'}"
     return (
         f"{many} of {origin.columns} columns, {_of(nbytes, max(origin.nbytes, nbytes))}, "
-        f"{table.num_rows:,} rows, {place}, from {files}"
+        f"{rows:,} rows, {place}, from {files}"
     )
 
 
@@ -90,27 +100,26 @@ def _of(part: int, whole: int) -> str:
     return f"{part / scale:.3g} of {number} {unit}"
 
 
-def _columns(table: Table) -> list[str]:
-    lines = []
-    for name in table.column_names:
-        column = table.column(name)
+def _columns(table: Described) -> list[str]:
+    lines, rows = [], table.layout.num_rows
+    for name, column in table.columns.items():
         notes = [column.dtype]
         if column.categories is not None:
             notes.append(f"{len(column.categories)} categories")
         if column.missing:
-            notes.append(f"{column.missing:,} missing ({column.missing / len(table):.1%})")
+            notes.append(f"{column.missing:,} missing ({column.missing / rows:.1%})")
         lines.append(f"  {name}: {', '.join(notes)}")
     return lines if len(lines) <= 12 else [*lines[:10], f"  and {len(lines) - 10} more"]
 
 
-def _series(table: Table) -> list[str]:
+def _series(table: Described) -> list[str]:
     """Return lines of text: number and lengths of the series, and the time that they span."""
-    lengths = np.diff(table.offsets)
+    report, lengths = table.layout.report, np.diff(table.layout.offsets)
     spread = f" of {lengths.min():,} to {lengths.max():,} rows" if len(lengths) else ""
-    step = "" if table.step is None else f", usual step {_step(table.step)}"
-    lines = [f"{table.num_series:,} series{spread}{step}"]
-    if table.report.span is not None:
-        first, last = (_stamp(tick, table.report.unit) for tick in table.report.span)
+    step = "" if report.step is None else f", usual step {_step(report.step)}"
+    lines = [f"{len(lengths):,} series{spread}{step}"]
+    if report.span is not None:
+        first, last = (_stamp(tick, report.unit) for tick in report.span)
         zone = "" if table.time_zone is None else f" UTC, in the time zone {table.time_zone}"
         lines.append(f"time from {first} to {last}{zone}")
     return lines

@@ -62,7 +62,7 @@ class FirstPass(NamedTuple):
 
 @dataclass(frozen=True)
 class _Batch:
-    """Summary of a batch: runs of rows of equal ids, and the steps of time in each."""
+    """Summary of a batch: stretches of rows of equal ids, and the steps of time in each."""
 
     row: int
     rows: int
@@ -73,7 +73,7 @@ class _Batch:
     last: Int64s
     #: Rows of steps back in time.
     backward: Int64s
-    #: Steps of runs: number of the run, step, and how often.
+    #: Steps of stretches: number of the stretch, step, and how often.
     steps: tuple[Int64s, Int64s, Int64s]
     digest: bytes = b""
 
@@ -221,7 +221,7 @@ def _kind_of_names(names: Sequence[Any]) -> Any:
 def _decode(
     reader: RowReader, ids: int, time: str | None, categories: tuple[str, ...], contents: bytes
 ) -> FirstPass | None:
-    """Return a result from `_encode`; None if it cannot be one of the rows of the reader."""
+    """Return a result from `_encode`; None if the reader's rows cannot have it."""
     try:
         table = open_reader(pa.BufferReader(contents)).read_all()
         table.validate(full=True)
@@ -317,10 +317,10 @@ def _batch(
     steps = np.diff(ticks)
     inside = ~changed[1:]
     backward = np.flatnonzero(inside & (ticks[1:] < ticks[:-1])) + row + 1
-    run = np.cumsum(changed)[1:][inside] - 1
+    stretch = np.cumsum(changed)[1:][inside] - 1
     last = ticks[np.append(starts[1:], rows) - 1]
     digest = hashlib.blake2b(ticks.tobytes(), digest_size=16).digest()
-    counted = _count_steps(run.astype(np.int64), steps[inside])
+    counted = _count_steps(stretch.astype(np.int64), steps[inside])
     return _Batch(row, rows, starts, names, texts, ticks[starts], last, backward, counted, digest)
 
 
@@ -354,17 +354,17 @@ def _ticks(reader: RowReader, time: str, array: Any, row: int) -> Int64s:
     return np.asarray(stamps).view(np.int64)
 
 
-def _count_steps(run: Int64s, steps: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the different steps of each run, and how often each is."""
+def _count_steps(stretch: Int64s, steps: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the different steps of each stretch, and how often each is."""
     if len(steps) and (steps == steps[0]).all():
-        runs, counts = np.unique(run, return_counts=True)
-        return runs, np.full(len(runs), steps[0]), counts.astype(np.int64)
-    order = np.lexsort((steps, run))
-    run, steps = run[order], steps[order]
-    first = np.ones(len(run), dtype=np.bool_)
-    first[1:] = (run[1:] != run[:-1]) | (steps[1:] != steps[:-1])
+        numbers, counts = np.unique(stretch, return_counts=True)
+        return numbers, np.full(len(numbers), steps[0]), counts.astype(np.int64)
+    order = np.lexsort((steps, stretch))
+    stretch, steps = stretch[order], steps[order]
+    first = np.ones(len(stretch), dtype=np.bool_)
+    first[1:] = (stretch[1:] != stretch[:-1]) | (steps[1:] != steps[:-1])
     places = np.flatnonzero(first)
-    return run[places], steps[places], np.diff(np.append(places, len(run))).astype(np.int64)
+    return stretch[places], steps[places], np.diff(np.append(places, len(stretch))).astype(np.int64)
 
 
 @dataclass
@@ -389,7 +389,7 @@ class _Steps:
             self.settle()
 
     def settle(self) -> int:
-        """Decide the usual step: the most frequent positive one, the smallest of equals."""
+        """Decide the usual step: the most frequent positive step, the smallest of several."""
         if self.usual is None:
             positive = [(-count, step) for step, count in self.counts.items() if 0 < step < 1 << 63]
             counts, self.counts, self.usual = self.counts, {}, min(positive, default=(0, 0))[1]
@@ -422,8 +422,8 @@ class _Series:
 
     def add(self, batch: _Batch, timed: bool) -> None:
         """Add the rows of a batch."""
-        run, step, count = batch.steps
-        borders = np.searchsorted(run, np.arange(len(batch.starts) + 1)).tolist()
+        stretch, step, count = batch.steps
+        borders = np.searchsorted(stretch, np.arange(len(batch.starts) + 1)).tolist()
         backward = batch.backward.tolist()
         for number, (start, name) in enumerate(
             zip(batch.starts.tolist(), batch.names, strict=True)

@@ -27,7 +27,7 @@ class GroupSource(Protocol):
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of two groups at most, with the rows behind them."""
+        """Bytes of two groups at most, with the rows after them."""
 
     @property
     def reading_bytes(self) -> int:
@@ -83,7 +83,7 @@ class GroupCache:
         self._process = os.getpid()
 
     def held(self, reader: GroupSource) -> list[Blocks]:
-        """Return the groups of a reader, the one used last first."""
+        """Return the groups of a reader, the most recently used first."""
         if self._process != os.getpid():
             self._reset_after_fork()
         return [blocks for one, blocks in reversed(tuple(self._groups)) if one is reader]
@@ -197,7 +197,7 @@ class GroupCache:
         return sum(map(_bytes_of, (*self._groups, added)))
 
     def _by_use(self, reader: GroupSource, needed: Collection[Blocks]) -> list[_Key]:
-        """Return all groups in the order in which they are dropped for one of a reader."""
+        """Return all groups in the order in which they are dropped for a new group of a reader."""
         # A stable sort: among equals the least recently used comes first.
         return sorted(self._groups, key=lambda one: one[0] is reader and one[1] in needed)
 

@@ -221,7 +221,7 @@ def _values(name: str, array: Any) -> dict[str, Any]:
 
 
 def _times(table: Any, name: str, freq: Any, lengths: Int64s) -> Any:
-    """Return the timestamps of all rows: those of a list column, or of a start and `freq`."""
+    """Return the timestamps of all rows, of a list column or from a start and `freq`."""
     column = _combined(table, name)
     if _is_list(column.type):
         if freq is not None:

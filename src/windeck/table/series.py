@@ -51,14 +51,14 @@ def group(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
     for column in ids:
         _refuse_nulls(column)
     starts = _run_starts(ids, rows)
-    keys, first, key_of_run = _distinct([column.values[starts] for column in ids])
+    keys, first, key_of_stretch = _distinct([column.values[starts] for column in ids])
     if len(first) == len(starts):
         return Grouping(_closed(starts, rows), _names(ids, keys), [])
     if not sort:
-        raise _not_contiguous(ids, keys, key_of_run, starts, rows)
-    order = np.argsort(key_of_run, kind="stable")
+        raise _not_contiguous(ids, keys, key_of_stretch, starts, rows)
+    order = np.argsort(key_of_stretch, kind="stable")
     lengths = np.diff(_closed(starts, rows))
-    sizes = np.bincount(key_of_run, weights=lengths).astype(np.int64)
+    sizes = np.bincount(key_of_stretch, weights=lengths).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     rows_in_order = _ranges(starts[order], lengths[order])
     return Grouping(offsets, _names(ids, keys), [Reordering(0, rows_in_order)])
@@ -75,7 +75,7 @@ def _refuse_nulls(column: ColumnData) -> None:
 
 
 def _run_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
-    """Return the first rows of runs of equal ids."""
+    """Return the first rows of stretches of equal ids."""
     changed = np.zeros(rows, dtype=np.bool_)
     changed[0] = True
     for column in ids:
@@ -84,7 +84,7 @@ def _run_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
 
 
 def _distinct(keys: list[Array]) -> tuple[list[Array], Int64s, Int64s]:
-    """Return distinct keys in order of first appearance, their first runs, and each run's key."""
+    """Return keys in order of first appearance, the first stretch of each, and keys by stretch."""
     if len(keys) == 1:
         _, first, inverse = np.unique(keys[0], return_index=True, return_inverse=True)
     else:
@@ -152,13 +152,13 @@ def places_of(names: Sequence[Any], known: Sequence[Any], unknown: int | None) -
 
 
 def _not_contiguous(
-    ids: Sequence[ColumnData], keys: list[Array], key_of_run: Int64s, starts: Int64s, rows: int
+    ids: Sequence[ColumnData], keys: list[Array], key_of_stretch: Int64s, starts: Int64s, rows: int
 ) -> ValueError:
     """Return the error for the first series that is not contiguous."""
     seen = np.zeros(len(keys[0]), dtype=np.int64)
-    np.add.at(seen, key_of_run, 1)
-    key = int(key_of_run[np.argmax(seen[key_of_run] > 1)])
-    one, two = np.flatnonzero(key_of_run == key)[:2]
+    np.add.at(seen, key_of_stretch, 1)
+    key = int(key_of_stretch[np.argmax(seen[key_of_stretch] > 1)])
+    one, two = np.flatnonzero(key_of_stretch == key)[:2]
     ends = _closed(starts, rows)[1:]
     return ValueError(
         f"series {_names(ids, keys)[key]!r} is not contiguous: it has rows "

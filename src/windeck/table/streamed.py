@@ -1,11 +1,10 @@
-"""Tables whose values stay in their files: Parquet and Arrow IPC files larger than memory."""
+"""Columns whose values stay in their files: Parquet and Arrow IPC files larger than memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
 from windeck._util.text import format_bytes, plural
-from windeck.columns.columns import ColumnData, read_only
+from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s, is_floating
 from windeck.io import conversion, reading
 from windeck.io.blocks import StoredFile, open_parted
@@ -22,18 +21,22 @@ from windeck.io.folder_columns import FolderColumns, with_folder_columns
 from windeck.io.options import ReadOptions, row_range
 from windeck.io.reading import Origin
 from windeck.io.row_reader import HEAD_BYTES, HEAD_SHARE, ColumnForm, RowReader
+from windeck.table.construction import SeriesLayout
 from windeck.table.first_pass import scan_series
-from windeck.table.group_cache import GroupCache
-from windeck.table.table import Table
 
 __all__ = [
     "BLOCKS_IN_GROUP",
     "GROUP_BYTES",
-    "StreamedTable",
+    "StreamedContents",
     "StreamedTimes",
+    "block_offsets",
     "blocks_in_group",
+    "check_files",
+    "count_missing",
+    "describe_blocks",
     "describe_coarse",
-    "read_streamed",
+    "fingerprint",
+    "open_streamed",
     "row_bits",
 ]
 
@@ -135,155 +138,79 @@ class StreamedTimes:
         return found
 
 
-class StreamedTable(Table):
-    """A table whose values stay in its files; made by `Table.read` with ``in_memory=False``.
+class StreamedContents(NamedTuple):
+    """The columns of files that stay in them, and their series.
 
     Attributes
     ----------
-    reader : RowReader
-    block_offsets : int64 ndarray, shape (blocks + 1,)
-        Block b has the rows [block_offsets[b], block_offsets[b + 1]).
-    group_bytes, memory_budget : int, float or None
+    time, times
+        Name of the column of timestamps, and a digest of all timestamps; None without.
+    files
+        A digest of the metadata of the files.
     """
 
-    def __init__(
-        self,
-        reader: RowReader,
-        columns: Mapping[str, ColumnData],
-        described: Mapping[str, Any],
-        group_bytes: int,
-        memory_budget: float | None,
-    ) -> None:
-        self.reader, self.group_bytes, self.memory_budget = reader, group_bytes, memory_budget
-        self._columns = dict(columns)
-        self._described = dict(described)
-        self._reopening = None
-        layout, time = described["layout"], described["time"]
-        self.offsets = read_only(layout.offsets)
-        self.series_names = layout.names
-        self.report = layout.report
-        self.origin = described["origin"]
-        self.matrix = None
-        self._first_rows: dict[str, ColumnData] = {}
-        #: Groups of rows in memory, of all windows of the table.
-        self.groups = GroupCache(None if memory_budget is None else int(memory_budget))
-        self.time_zone = described.get("time_zone")
-        self.timestamps: Any = None
-        if time is not None:
-            self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
-        self.block_offsets = read_only(_block_offsets(reader, self.column_names, group_bytes))
+    reader: RowReader
+    columns: Mapping[str, ColumnData]
+    layout: SeriesLayout
+    time: str | None
+    times: str | None
+    time_zone: str | None
+    files: str
+    origin: Origin
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        described = (self.reader, self._columns, self._described)
-        return type(self), (*described, self.group_bytes, self.memory_budget)
 
-    def __getitem__(self, name: str) -> Array:
-        """Raise a TypeError: values are not in memory."""
-        self.column(name)
-        self._refuse(f"table[{name!r}]")
+def fingerprint(contents: StreamedContents, group_bytes: int) -> dict[str, str | int]:
+    """Return names, dtypes, sizes, and digests of offsets, timestamps and metadata of the files."""
+    layout = contents.layout
+    columns = ", ".join(f"{c.name} {c.dtype}" for c in contents.columns.values())
+    names = np.array([str(name) for name in layout.names], dtype=np.str_)
+    found: dict[str, str | int] = {
+        "rows": layout.num_rows,
+        "series": len(layout.names),
+        "columns": columns if len(columns) <= 1000 else f"#{digest(columns)}",
+        "offsets": digest(layout.offsets),
+        "series_names": digest(names),
+        "files": contents.files,
+        "group_bytes": group_bytes,
+    }
+    if contents.times is not None:
+        found["timestamps"] = contents.times
+    return found
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise TypeError(
-            f"{what} is not supported for a streamed table, whose values are not in memory; "
-            "expected in_memory=True, or windows of the table"
-        )
 
-    def with_columns(self, columns: Mapping[str, Any]) -> Table:
-        """Raise a TypeError: columns of a streamed table are those of its files."""
-        self._refuse("with_columns()")
+def check_files(smaller: RowReader, larger: RowReader) -> None:
+    """Raise a ValueError if files of a table are missing among those of a larger one, or differ."""
+    by_path = {stored.file.path: stored for stored in larger.files}
+    contents = {(stored.size, stored.digest) for stored in larger.files}
+    for stored in smaller.files:
+        path = stored.file.path
+        there = by_path.get(path)
+        if there is not None and there[1:] != stored[1:]:
+            raise ValueError(
+                f"the table cannot grow: {path!r} changed since the smaller table was read; "
+                "expected new files beside unchanged ones"
+            )
+        if there is None and (stored.size, stored.digest) not in contents:
+            raise ValueError(
+                f"the table cannot grow: the larger one has neither {path!r} nor a file of "
+                "its size and metadata; expected new files beside unchanged ones"
+            )
 
-    def with_calendar(
-        self,
-        features: str | Iterable[str] = (),
-        *,
-        encoding: Literal["sincos", "scaled"] = "sincos",
-        dtype: Any = "float32",
-    ) -> Table:
-        """Raise a TypeError: columns of a streamed table are those of its files."""
-        self._refuse("with_calendar()")
 
-    def to_torch(self) -> dict[str, Any]:
-        """Raise a TypeError: values are not in memory."""
-        self._refuse("to_torch()")
-
-    def with_missing_counts(self) -> Table:
-        """Return the table with the missing values of every column counted.
-
-        Reads the columns that are not counted yet once, in bounded memory.
-        """
-        unknown = [name for name, column in self._columns.items() if column.missing is None]
-        counted = dict(self._columns)
-        for name, missing in _count_missing(self.reader, unknown).items():
-            counted[name] = replace(counted[name], missing=missing)
-        described = (self._described, self.group_bytes, self.memory_budget)
-        return StreamedTable(self.reader, counted, *described)
-
-    def static_values(self, name: str) -> ColumnData:
-        """Return the first row of each series of a column; kept. O(series) memory."""
-        if name not in self._first_rows:
-            series = np.flatnonzero(np.diff(self.offsets))
-            self._first_rows[name] = self.reader.column(name, self.offsets[series])
-        return self._first_rows[name]
-
-    def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
-        """Raise a ValueError also if a larger streamed table lacks files, or has others."""
-        if isinstance(larger, StreamedTable):
-            self._check_files(larger)
-        super().check_growth(larger, columns, numbers=numbers)
-
-    def _check_files(self, larger: StreamedTable) -> None:
-        by_path = {stored.file.path: stored for stored in larger.reader.files}
-        contents = {(stored.size, stored.digest) for stored in larger.reader.files}
-        for stored in self.reader.files:
-            path = stored.file.path
-            there = by_path.get(path)
-            if there is not None and there[1:] != stored[1:]:
-                raise ValueError(
-                    f"the table cannot grow: {path!r} changed since the smaller table was read; "
-                    "expected new files beside unchanged ones"
-                )
-            if there is None and (stored.size, stored.digest) not in contents:
-                raise ValueError(
-                    f"the table cannot grow: the larger one has neither {path!r} nor a file of "
-                    "its size and metadata; expected new files beside unchanged ones"
-                )
-
-    @property
-    def num_blocks(self) -> int:
-        """Number of blocks."""
-        return len(self.block_offsets) - 1
-
-    def explain(self) -> str:
-        """Return a few lines of text: size, columns, series, their order, and blocks."""
-        budget = "" if self.memory_budget is None else f" of {format_bytes(self.memory_budget)}"
-        lines = [
-            super().explain(),
-            f"{self.num_blocks:,} blocks, read in groups of {format_bytes(self.group_bytes)}",
-            f"resident: two groups{budget and f', or more within memory_budget{budget}'}",
-        ]
-        bits = row_bits(self.reader, self.column_names)
-        rows, blocks = np.diff(self.block_offsets), self.num_blocks
-        if coarse := describe_coarse(blocks_in_group(self.group_bytes, rows, bits), blocks):
-            lines.append(f"with all columns, {coarse}")
-        return "\n".join(lines)
-
-    @cached_property
-    def fingerprint(self) -> dict[str, str | int]:
-        """Names, dtypes, sizes, and digests of offsets, timestamps and metadata of the files."""
-        columns = ", ".join(f"{c.name} {c.dtype}" for c in self._columns.values())
-        names = np.array([str(name) for name in self.series_names], dtype=np.str_)
-        found: dict[str, str | int] = {
-            "rows": self.num_rows,
-            "series": self.num_series,
-            "columns": columns if len(columns) <= 1000 else f"#{digest(columns)}",
-            "offsets": digest(self.offsets),
-            "series_names": digest(names),
-            "files": self._described["files"],
-            "group_bytes": self.group_bytes,
-        }
-        if self._described["times"] is not None:
-            found["timestamps"] = self._described["times"]
-        return found
+def describe_blocks(
+    contents: StreamedContents, offsets: Int64s, group_bytes: int, memory_budget: float | None
+) -> list[str]:
+    """Return lines of text: the blocks at some offsets, their groups, and what may be resident."""
+    budget = "" if memory_budget is None else f" of {format_bytes(memory_budget)}"
+    rows, blocks = np.diff(offsets), len(offsets) - 1
+    lines = [
+        f"{blocks:,} blocks, read in groups of {format_bytes(group_bytes)}",
+        f"resident: two groups{budget and f', or more within memory_budget{budget}'}",
+    ]
+    bits = row_bits(contents.reader, tuple(contents.columns))
+    if coarse := describe_coarse(blocks_in_group(group_bytes, rows, bits), blocks):
+        lines.append(f"with all columns, {coarse}")
+    return lines
 
 
 def row_bits(reader: RowReader, names: Sequence[str]) -> int:
@@ -309,7 +236,7 @@ def describe_coarse(in_group: int, blocks: int) -> str:
     )
 
 
-def _block_offsets(reader: RowReader, names: Sequence[str], group_bytes: int) -> Int64s:
+def block_offsets(reader: RowReader, names: Sequence[str], group_bytes: int) -> Int64s:
     """Return the rows at which blocks begin: parts of files, merged or cut towards a target."""
     target = max(group_bytes // BLOCKS_IN_GROUP // max(reader.row_bytes(names), 1), 1)
     borders = reader.part_offsets
@@ -331,27 +258,32 @@ def _block_offsets(reader: RowReader, names: Sequence[str], group_bytes: int) ->
     return np.array(kept, dtype=np.int64)
 
 
-def _count_missing(reader: RowReader, names: Sequence[str]) -> dict[str, int]:
-    """Return the missing values of columns, which are read once, batch by batch."""
+def count_missing(contents: StreamedContents) -> StreamedContents:
+    """Return the contents with the missing values of every column counted.
+
+    Columns that are not counted yet are read once, batch by batch.
+    """
+    reader = contents.reader
+    names = [name for name, column in contents.columns.items() if column.missing is None]
     missing = dict.fromkeys(names, 0)
     for _, arrays in reader.scan(names, 0, reader.rows) if names else ():
         for name, array in zip(names, arrays, strict=True):
             builder = reader.builder(name, len(array))
             builder.append(array)
             missing[name] += builder.missing
-    return missing
+    counted = {name: replace(contents.columns[name], missing=missing[name]) for name in names}
+    return contents._replace(columns={**contents.columns, **counted})
 
 
-def read_streamed(
+def open_streamed(
     paths: Sequence[str],
     options: ReadOptions,
     *,
-    group_bytes: int,
     memory_budget: float | None,
     progress: Progress,
     cache: ObjectCache | None = None,
-) -> StreamedTable:
-    """Open files as a table that stays in them; reads ids, time and unnamed categories once.
+) -> StreamedContents:
+    """Open files whose values stay in them; read ids, time and unnamed categories once.
 
     What they say of series is kept in `cache`, and for the same files nothing is read but metadata.
 
@@ -391,15 +323,16 @@ def read_streamed(
         forms[name] = replace(forms[name], names=words)
     columns = {name: _column(reader, name) for name in names}
     origin = reading.origin_of(files, options)
-    described = {
-        "layout": found.layout,
-        "time": options.time,
-        "times": found.times,
-        "time_zone": options.time and conversion.time_zone(kinds[options.time]),
-        "files": digest(*((one.file.num_rows, one.digest) for one in stored), start, stop),
-        "origin": Origin(origin.files, origin.kinds, origin.columns, origin.nbytes, streamed=True),
-    }
-    return StreamedTable(reader, columns, described, group_bytes, memory_budget)
+    return StreamedContents(
+        reader,
+        columns,
+        found.layout,
+        options.time,
+        found.times,
+        options.time and conversion.time_zone(kinds[options.time]),
+        digest(*((one.file.num_rows, one.digest) for one in stored), start, stop),
+        replace(origin, streamed=True),
+    )
 
 
 def _with_columns(stored: StoredFile, file: Any) -> StoredFile:

@@ -1,4 +1,4 @@
-"""Tables: columns in memory or in a mapped file, divided into series that are sorted by time."""
+"""Tables: columns in memory or in files, divided into series that are sorted by time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -18,15 +18,24 @@ from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
 from windeck.io.cache import checked_cache
+from windeck.io.clients import Version
 from windeck.io.csv_options import Header
 from windeck.io.data_files import Paths, resolve
 from windeck.io.filesystem import PathLike, is_remote
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
-from windeck.table import construction, derived, description, ragged, wide
-from windeck.table.construction import Reopening, SeriesLayout, arrange_series
+from windeck.table import construction, derived, description, ragged, streamed, wide
+from windeck.table.construction import (
+    Reopening,
+    SeriesLayout,
+    arrange_series,
+    warn_of_repeated_times,
+)
+from windeck.table.description import Described
+from windeck.table.group_cache import GroupCache
 from windeck.table.series import places_of
-from windeck.table.timestamps import OrderReport, warn_of_repeated_times
+from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets
+from windeck.table.timestamps import OrderReport
 
 Storage = Literal["columns", "rows"]
 
@@ -243,16 +252,14 @@ class Table:
             return cls._of(reading.read_files(files, options, interleaved, budget), options)
         given = budget is not None or group_bytes is not None
         if given or any(map(is_remote, files)) or not reading.is_mappable(files, options):
-            from windeck.table.streamed import GROUP_BYTES, read_streamed
-
-            return read_streamed(
+            contents = streamed.open_streamed(
                 files,
                 options,
-                group_bytes=group_bytes or GROUP_BYTES,
                 memory_budget=budget,
                 progress=progress,
                 cache=checked_cache(cache_dir, cache_bytes),
             )
+            return StreamedTable(contents, int(group_bytes or streamed.GROUP_BYTES), budget)
         reopening = construction.describe_reopening(files, options, categories)
         return cls._of(reading.read_mapped(files, options), options, reopening)
 
@@ -635,15 +642,28 @@ class Table:
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a pickle: the path and arguments of a mapped table, else values and layout."""
         if self._base is not None:
-            return derived.reduce_derived(self, self._base)
-        return construction.reduce_table(self, self._reopening)
+            columns = {
+                name: column if name in self._added else column.missing
+                for name, column in self._columns.items()
+            }
+            return _rebuild_derived, (self._base, columns)
+        if self._reopening is not None:
+            return _read_again, tuple(self._reopening)
+        time = None
+        if self.timestamps is not None:
+            time = ColumnData("", self.timestamps, time_zone=self.time_zone)
+        values = list(self._columns.values())
+        loaded = LoadedColumns(values, [], time, self.matrix, self.origin, owned=False)
+        return _rebuild, (construction.without_views(loaded), self._layout)
 
     def __len__(self) -> int:
         return self.num_rows
 
     def __getitem__(self, name: str) -> Array:
         """Return the values of one column, read-only; `column` has the missing ones as well."""
-        return self.column(name).values
+        column = self.column(name)
+        self._check_in_memory(f"table[{name!r}]")
+        return column.values
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
@@ -655,7 +675,18 @@ class Table:
         )
 
     def _repr_html_(self) -> str:
-        return description.as_html(self)
+        return description.as_html(self._described)
+
+    def _check_in_memory(self, what: str) -> None:
+        """Raise a TypeError for an operation that needs values in memory if they are not."""
+
+    @property
+    def _layout(self) -> SeriesLayout:
+        return SeriesLayout(self.offsets, self.series_names, self.report)
+
+    @property
+    def _described(self) -> Described:
+        return Described(self._columns, self._layout, self.time_zone, self.origin)
 
     @property
     def num_rows(self) -> int:
@@ -778,7 +809,8 @@ class Table:
         >>> table.with_columns({"log_load": np.log10(table["load"])})["log_load"]
         array([0., 1.])
         """
-        return self._derive(derived.add_columns(self, columns), columns)
+        self._check_in_memory("with_columns()")
+        return self._derive(derived.add_columns(self._columns, columns, self.num_rows), columns)
 
     def with_calendar(
         self,
@@ -819,8 +851,11 @@ class Table:
         >>> table.with_calendar("hour", encoding="scaled")["hour"].round(2).tolist()
         [-0.5, -0.23999999463558197, 0.5]
         """
-        columns = derived.calendar_columns(self, features, encoding, dtype)
-        found = derived.add_columns(self, columns)
+        self._check_in_memory("with_calendar()")
+        columns = derived.calendar_columns(
+            self.timestamps, self.offsets, features, encoding, dtype, self._columns
+        )
+        found = derived.add_columns(self._columns, columns, self.num_rows)
         # No feature is NaN, so none is looked for in batches.
         found |= {name: replace(found[name], missing=0) for name in columns}
         return self._derive(found, columns)
@@ -866,6 +901,7 @@ class Table:
         Columns of bfloat16 become bfloat16 tensors. Do not write to the tensors: it changes the
         table, and crashes the process if the memory is read-only.
         """
+        self._check_in_memory("to_torch()")
         import torch
 
         with warnings.catch_warnings():
@@ -875,9 +911,110 @@ class Table:
 
     def explain(self) -> str:
         """Return a few lines of text: size, columns, missing values, series and their order."""
-        return description.explain(self)
+        return description.explain(self._described)
 
     @cached_property
     def fingerprint(self) -> dict[str, str | int]:
         """Names, dtypes, sizes, and digests of offsets and sampled rows, as a flat dict."""
-        return description.fingerprint(self)
+        return description.fingerprint(self._columns, self._layout, self.timestamps)
+
+
+def _read_again(arguments: dict[str, Any], version: Version) -> Table:
+    """Return the table of a mapped file, which must not have changed."""
+    table = Table.read(**arguments)
+    (path,) = arguments["path"]
+    construction.check_unchanged(path, version)
+    return table
+
+
+def _rebuild(loaded: LoadedColumns, layout: SeriesLayout) -> Table:
+    return Table(construction.with_views(loaded), layout)
+
+
+def _rebuild_derived(base: Table, columns: Mapping[str, ColumnData | int | None]) -> Table:
+    """Return a derived table: a column is new, or one of the base with a count of missing."""
+    found, added = {}, []
+    for name, column in columns.items():
+        if isinstance(column, ColumnData):
+            found[name] = column
+            added.append(name)
+        else:
+            found[name] = replace(base.column(name), missing=column)
+    return base._derive(found, added)
+
+
+class StreamedTable(Table):
+    """A table whose values stay in its files; made by `Table.read` with ``in_memory=False``.
+
+    Attributes
+    ----------
+    reader : RowReader
+    block_offsets : int64 ndarray, shape (blocks + 1,)
+        Block b has the rows [block_offsets[b], block_offsets[b + 1]).
+    groups : GroupCache
+        Groups of rows in memory, of all windows of the table.
+    group_bytes, memory_budget : int, float or None
+    """
+
+    def __init__(
+        self, contents: StreamedContents, group_bytes: int, memory_budget: float | None
+    ) -> None:
+        reader, layout, time = contents.reader, contents.layout, contents.time
+        columns = list(contents.columns.values())
+        super().__init__(LoadedColumns(columns, [], None, None, contents.origin, False), layout)
+        self._contents = contents
+        self.reader, self.group_bytes, self.memory_budget = reader, group_bytes, memory_budget
+        self._first_rows: dict[str, ColumnData] = {}
+        self.groups = GroupCache(None if memory_budget is None else int(memory_budget))
+        self.time_zone = contents.time_zone
+        self.timestamps: Any = None
+        if time is not None:
+            self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
+        self.block_offsets = read_only(block_offsets(reader, self.column_names, group_bytes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._contents, self.group_bytes, self.memory_budget)
+
+    def _check_in_memory(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"{what} is not supported for a streamed table, whose values are not in memory; "
+            "expected in_memory=True, or windows of the table"
+        )
+
+    def with_missing_counts(self) -> Table:
+        """Return the table with the missing values of every column counted.
+
+        Reads the columns that are not counted yet once, in bounded memory.
+        """
+        counted = streamed.count_missing(self._contents)
+        return StreamedTable(counted, self.group_bytes, self.memory_budget)
+
+    def static_values(self, name: str) -> ColumnData:
+        """Return the first row of each series of a column; kept. O(series) memory."""
+        if name not in self._first_rows:
+            series = np.flatnonzero(np.diff(self.offsets))
+            self._first_rows[name] = self.reader.column(name, self.offsets[series])
+        return self._first_rows[name]
+
+    def check_growth(self, larger: Table, columns: Iterable[str], *, numbers: bool) -> None:
+        """Raise a ValueError also if a larger streamed table lacks files, or has others."""
+        if isinstance(larger, StreamedTable):
+            streamed.check_files(self.reader, larger.reader)
+        super().check_growth(larger, columns, numbers=numbers)
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.block_offsets) - 1
+
+    def explain(self) -> str:
+        """Return a few lines of text: size, columns, series, their order, and blocks."""
+        lines = streamed.describe_blocks(
+            self._contents, self.block_offsets, self.group_bytes, self.memory_budget
+        )
+        return "\n".join([super().explain(), *lines])
+
+    @cached_property
+    def fingerprint(self) -> dict[str, str | int]:
+        """Names, dtypes, sizes, and digests of offsets, timestamps and metadata of the files."""
+        return streamed.fingerprint(self._contents, self.group_bytes)

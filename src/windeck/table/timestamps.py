@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
-from windeck.table.local_times import clock_changes
 from windeck.table.series import BLOCK, Reordering, reorder
 
-if TYPE_CHECKING:
-    from windeck.io.reading import LoadedColumns
-    from windeck.table.construction import SeriesLayout
-
 _MAX_STEPS_COUNTED = 1024
-#: Share of rows of one series that may have the time stamp of the row before.
-_MANY_DUPLICATES = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,37 +145,6 @@ def _span(ticks: Array, offsets: Int64s) -> tuple[int, int] | None:
     if not len(used):
         return None
     return int(ticks[offsets[used]].min()), int(ticks[offsets[used + 1] - 1].max())
-
-
-def warn_of_repeated_times(loaded: LoadedColumns, layout: SeriesLayout) -> None:
-    """Warn about rows with the time stamp of another one, where the likely reason is known.
-
-    That is a change of clocks, or series that are not told apart: one series without ids in which
-    many rows share a time stamp after sorting.
-    """
-    report = layout.report
-    shared = int(report.duplicates_sorted.sum())
-    if not shared or loaded.time is None:
-        return
-    changes = clock_changes(loaded.time.values, layout.offsets)
-    if len(changes):
-        warnings.warn(
-            f"{shared:,} rows have the time stamp of another row of their series, as local times "
-            f"repeat when clocks are set back, the first of them {changes[0]}: pass time_zone= "
-            "with the zone of these times, such as time_zone='Europe/Berlin', to read them in UTC",
-            stacklevel=4,
-        )
-        return
-    rows, single = len(loaded.time.values), not loaded.ids and len(layout.names) == 1
-    if single and report.sorted_series and shared > rows * _MANY_DUPLICATES:
-        columns = loaded.columns
-        named = next((column.name for column in columns if column.categories is not None), "site")
-        warnings.warn(
-            f"{shared:,} of {rows:,} rows have the time stamp of another row of the one series of "
-            "this table, and were sorted by time: if they belong to several series, name the "
-            f"columns of ids, such as id_columns={named!r}",
-            stacklevel=4,
-        )
 
 
 def _unit(stamps: ColumnData) -> str | None:

@@ -23,8 +23,8 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bools, is_bits
 from windeck.columns.elements import decode_elements
-from windeck.table.streamed import StreamedColumn, StreamedTable
-from windeck.table.table import Table
+from windeck.table.streamed import StreamedColumn
+from windeck.table.table import StreamedTable, Table
 
 Float64 = npt.NDArray[np.float64]
 # A series is named by a str, int, float, bool, None, or a tuple of these.

@@ -12,8 +12,8 @@ import numpy as np
 from windeck._util.indices import Int64
 from windeck._util.text import some_names
 from windeck.columns.columns import ColumnData
-from windeck.table.streamed import StreamedColumn, StreamedTable
-from windeck.table.table import Table
+from windeck.table.streamed import StreamedColumn
+from windeck.table.table import StreamedTable, Table
 
 __all__ = ["warn_of_varying"]
 

@@ -25,13 +25,8 @@ from windeck.io.row_reader import HEAD_SHARE
 from windeck.orders import Sequential, block_group, inner_positions
 from windeck.sources import Indices, Order, empty_rows
 from windeck.table.group_cache import Blocks, cover
-from windeck.table.streamed import (
-    BLOCKS_IN_GROUP,
-    StreamedTable,
-    blocks_in_group,
-    describe_coarse,
-    row_bits,
-)
+from windeck.table.streamed import BLOCKS_IN_GROUP, blocks_in_group, describe_coarse, row_bits
+from windeck.table.table import StreamedTable
 from windeck.windows.batch_spec import INDEX_KEYS, Batch, FieldPlan
 from windeck.windows.index import WindowRuns
 from windeck.windows.rows_behind import bytes_behind

@@ -17,8 +17,7 @@ from windeck._util.options import explain_options
 from windeck._util.validation import check_number
 from windeck.orders import BlockPermutation
 from windeck.sources import Batch, OrderFactory
-from windeck.table.streamed import StreamedTable
-from windeck.table.table import Table
+from windeck.table.table import StreamedTable, Table
 from windeck.windows import forecasts, joined, splits, subset
 from windeck.windows.balance import Balance
 from windeck.windows.balanced import BalancedWindows

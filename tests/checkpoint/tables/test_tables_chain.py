@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -272,6 +272,41 @@ def test_a_save_that_failed_is_no_base(memory: Store) -> None:
     save(memory, core)
     assert since(memory) == [1, -1]
     check(checkpoint.open(memory).table("t"), core)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_removal_that_fails_leaves_a_base(background: bool, memory: Store) -> None:
+    """The save is committed before old generations are removed, so the next one is a delta."""
+
+    class Interrupted(BaseException):
+        pass
+
+    class Interrupting:
+        """A store in which no data can be removed."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("delete_"):
+                raise Interrupted
+            return getattr(memory, name)
+
+    rng, core = np.random.default_rng(1), filled(3, 1, 300)
+    for _ in range(2):
+        save(memory, core, incremental=False)
+        step(core, rng)
+    options: dict[str, Any] = {"step": core.clock, "keep": 1, "background": background}
+
+    def save_and_wait() -> None:
+        store = cast(Store, Interrupting())
+        saving: Any = checkpoint.save(store, embeddings={"t": ModelTable(core)}, **options)
+        saving.wait()
+
+    with pytest.raises(Interrupted):
+        save_and_wait()
+    assert checkpoint.log(memory)[0].step == core.clock
+    clock = core.clock
+    step(core, rng)
+    save(memory, core)
+    assert since(memory) == [clock, -1]
 
 
 def test_a_table_that_did_not_change(memory: Store) -> None:

@@ -15,11 +15,13 @@ from windeck.checkpoint.format import state_json
 from windeck.checkpoint.write.imports import ForeignState, ForeignTensor
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Describe", "build_state", "check_expanded"]
+__all__ = ["Describe", "OnUnreadable", "build_state", "check_expanded"]
 
 #: A function of a tensor's name and the tensor that returns its description, and a key that is
 #: equal for tensors with the same data (None: no other has them).
 Describe: TypeAlias = Callable[[str, torch.Tensor], tuple[ForeignTensor, Any]]
+#: A function of the name of a value that cannot be read and of the error.
+OnUnreadable: TypeAlias = Callable[[str, ValueError], Any]
 
 #: Keys under which training scripts and trainers save the state of a model and of an optimizer.
 _MODEL_KEYS = ("model", "state_dict", "model_state_dict", "model_state", "module", "net")
@@ -145,7 +147,7 @@ def _find_step(content: Any, describe: Describe) -> int:
 
 
 def _whole_number(value: Any, describe: Describe) -> int | None:
-    """Return an integer, or that of a tensor of one element; None for other values."""
+    """Return an integer, or the integer in a tensor of one element; None for other values."""
     if not isinstance(value, torch.Tensor):
         return value if type(value) is int else None
     tensor = describe("step", value)[0]

@@ -18,9 +18,12 @@ import torch
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from windeck.checkpoint.foreign.contents import build_state, check_expanded
-from windeck.checkpoint.foreign.opening import METADATA_FILE
-from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
+from windeck.checkpoint.foreign.contents import OnUnreadable, build_state, check_expanded
+from windeck.checkpoint.foreign.pickled_metadata import (
+    METADATA_FILE,
+    PickledObject,
+    load_metadata,
+)
 from windeck.checkpoint.foreign.torch_files import (
     check_torch,
     describe_tensor,
@@ -34,13 +37,11 @@ from windeck.checkpoint.format.entries import check_tiling
 from windeck.checkpoint.write.imports import ForeignPart, ForeignState, ForeignTensor
 from windeck.columns.dtypes import DTYPES, dtype_name, torch_dtype
 
-__all__ = ["OnUnreadable", "read_dcp_folder"]
+__all__ = ["read_dcp_folder"]
 
 #: Limits for the keys that lead to a value, and for the positions in lists: values without content,
 #: such as empty dicts, are not stored, so there are more positions than values.
 _DEEPEST, _FEW_POSITIONS, _MOST_POSITIONS = 100, 100_000, 10
-#: A function of the name of a value that cannot be read and of the error.
-OnUnreadable = Callable[[str, ValueError], Any]
 
 
 class _StoredPiece(NamedTuple):

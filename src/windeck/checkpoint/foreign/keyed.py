@@ -52,7 +52,7 @@ def import_table(
     slots: Sequence[str] = (),
     clock: int | None = None,
 ) -> int:
-    """Insert the ids and rows of a file into an empty embedding table, those that it owns.
+    """Insert the ids and rows of a file that an empty embedding table owns into it.
 
     Save the table afterwards, with `checkpoint.save(..., embeddings={"user": table})`, or with
     `import_(..., embeddings=)` together with other tensors of the file.

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from windeck._core import crc32c
 from windeck._util.schemes import SCHEMES
 from windeck.checkpoint.foreign.archives import read_npz
+from windeck.checkpoint.foreign.contents import OnUnreadable
+from windeck.checkpoint.foreign.pickled_metadata import METADATA_FILE
 from windeck.checkpoint.foreign.torch_files import read_torch_file, read_torch_index
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import Commit, encode_head, encode_manifest, encode_next
@@ -20,13 +21,8 @@ from windeck.checkpoint.stores.memory import FACTS, MappingStore
 from windeck.checkpoint.write.commits import CHUNK_BYTES
 from windeck.checkpoint.write.imports import ForeignState
 
-if TYPE_CHECKING:
-    from windeck.checkpoint.foreign.dcp_folders import OnUnreadable
+__all__ = ["TABLE_SUFFIXES", "open_file", "read_file"]
 
-__all__ = ["METADATA_FILE", "TABLE_SUFFIXES", "open_file", "read_file"]
-
-#: The file of a DCP folder that describes the others.
-METADATA_FILE = ".metadata"
 _TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 #: Of files that hold one embedding table.
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")

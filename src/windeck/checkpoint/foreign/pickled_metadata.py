@@ -15,7 +15,10 @@ from typing import Any
 
 from windeck.columns.dtypes import DTYPES
 
-__all__ = ["PickledObject", "load_metadata"]
+__all__ = ["METADATA_FILE", "PickledObject", "load_metadata"]
+
+#: The file of a DCP folder that describes the others.
+METADATA_FILE = ".metadata"
 
 _OPCODES = {
     "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2",

@@ -115,7 +115,7 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def is_of_system(error: Exception) -> bool:
-    """Return True for errors of reading, but for those of torch's jumps to invalid places."""
+    """Return True for errors of reading, except for torch's jumps to invalid places."""
     return isinstance(error, OSError) and error.errno != errno.EINVAL
 
 

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from windeck.checkpoint.format.boxes import Box, find_overlap, shape_of, whole
-from windeck.checkpoint.format.manifests import Catalog, check_size
+from windeck.checkpoint.format.catalogs import Catalog, check_size
 
 __all__ = ["KeptChunks", "TensorEntry", "TensorPart", "check_tiling", "parse_entries"]
 
@@ -168,7 +168,7 @@ def _parse_part(found: Any, name: str, outer: Box, generation: int, save: int) -
     box = outer if len(found) == 2 or found[2] is None else _parse_box(found[2], name, outer)
     if len(found) < 4:
         return TensorPart(box, writer, item, generation, save)
-    kept = tuple(KeptChunks(*map(check_size, run)) for run in found[3])
+    kept = tuple(KeptChunks(*map(check_size, span)) for span in found[3])
     _check_kept(kept, f"{name} {box}", math.prod(shape_of(box)), generation)
     return TensorPart(box, writer, item, generation, save, kept)
 
@@ -184,15 +184,16 @@ def _parse_box(found: Any, name: str, outer: Box) -> Box:
 
 def _check_kept(kept: Sequence[KeptChunks], name: str, elements: int, generation: int) -> None:
     end = 0
-    for run in kept:
+    for span in kept:
         # A chunk has at least one element, so there are at most as many chunks as elements.
-        if not end <= run.first < run.stop <= elements:
+        if not end <= span.first < span.stop <= elements:
             raise ValueError(
-                f"{name} refers to chunks [{run.first}, {run.stop}), expected a range from {end} on"
+                f"{name} refers to chunks [{span.first}, {span.stop}), expected a range from "
+                f"{end} on"
             )
-        if not run.generation < generation:
+        if not span.generation < generation:
             raise ValueError(
-                f"{name} refers to chunks of generation {run.generation}, expected one before "
+                f"{name} refers to chunks of generation {span.generation}, expected one before "
                 f"{generation}"
             )
-        end = run.stop
+        end = span.stop

@@ -309,7 +309,7 @@ def has_segments(store: object) -> TypeGuard[ObjectStore]:
 
 
 def segment_group(namespace: str, generation: int, save: int) -> str:
-    """Return what the names of the segments of a save begin with.
+    """Return the prefix of the names of the segments of a save.
 
     Examples
     --------

@@ -20,54 +20,48 @@ that a manifest refers to are the `bases` of its commit.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windeck._core import crc32c
 from windeck._util.validation import check_integer
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.state_json import tensor_places
-from windeck.checkpoint.format.values import (
-    HEADER_BYTES,
-    LARGEST_PAYLOAD,
-    Kind,
-    Label,
-    decode,
-    encode,
+from windeck.checkpoint.format.catalogs import (
+    Catalog,
+    TensorKind,
+    check_size,
+    expand_tree,
+    parse_catalog,
+    shorten_tree,
 )
+from windeck.checkpoint.format.entries import TensorEntry, parse_entries
+from windeck.checkpoint.format.state_json import tensor_places
+from windeck.checkpoint.format.table_entries import TableEntry, parse_tables
+from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.format.entries import TensorEntry
-    from windeck.checkpoint.format.table_entries import TableEntry
     from windeck.checkpoint.stores.protocol import Values
 
 __all__ = [
     "LONGEST_CHAIN",
-    "Catalog",
     "Commit",
     "Head",
-    "TensorKind",
     "can_extend_chain",
     "check_generation",
     "check_manifest",
-    "check_size",
     "check_tag",
     "encode_head",
     "encode_json",
     "encode_manifest",
     "encode_next",
-    "expand_tree",
     "find_bases",
     "find_commit",
     "is_known_save",
     "move_tag",
-    "parse_catalog",
     "parse_manifest",
     "parse_next",
     "read_catalog",
@@ -78,39 +72,6 @@ __all__ = [
     "remember_save",
     "select_commit",
 ]
-
-
-class TensorKind(NamedTuple):
-    """Dtype, shape and size of chunks of a tensor."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    chunk_bytes: int
-
-
-class Catalog(NamedTuple):
-    """The first line of a manifest.
-
-    Attributes
-    ----------
-    kinds
-        The distinct kinds of tensors.
-    tensors
-        Index in `kinds` by the name that data are saved under, in the order of the trees.
-    trees
-        Stored state by root; see `expand_tree`.
-    names, data
-        By root, as `tensor_places` gives them: names of places, and names of data.
-    tables
-        JSON of the embedding tables.
-    """
-
-    kinds: list[TensorKind]
-    tensors: dict[str, int]
-    trees: dict[str, Any]
-    names: dict[str, list[str]]
-    data: dict[str, list[str]]
-    tables: Any
 
 
 def encode_json(value: Any) -> bytes:
@@ -163,85 +124,12 @@ def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
         kind = TensorKind(entry["dtype"], tuple(entry["shape"]), chunk_bytes)
         numbers.append(kinds.setdefault(kind, len(kinds)))
         parts.append([_encode_part(part, kind.shape) for part in entry["parts"]])
-    short = {root: _shorten(tree, root) for root, tree in trees.items()}
+    short = {root: shorten_tree(tree, root) for root, tree in trees.items()}
     distinct = [kind._asdict() for kind in kinds]
     catalog = {"kinds": distinct, "tensors": numbers, "trees": short}
     if "tables" in manifest:
         catalog["tables"] = manifest["tables"]
     return encode_json(catalog) + b"\n" + encode_json(parts)
-
-
-def parse_catalog(line: str) -> Catalog:
-    """Parse the first line of a manifest, and check everything except the tables.
-
-    Raises
-    ------
-    AttributeError, KeyError, RecursionError, TypeError, ValueError
-        When it is not valid.
-    """
-    found = json.loads(line)
-    kinds, numbers, trees = [*map(_parse_kind, found["kinds"])], found["tensors"], found["trees"]
-    if type(trees) is not dict:
-        raise ValueError(f"expected trees by root, found {str(trees)[:80]!r}")
-    names, data = dict[str, list[str]](), dict[str, list[str]]()
-    for root, tree in trees.items():
-        names[root], data[root] = tensor_places(tree, root, short=True)
-    ordered = dict.fromkeys(chain(*data.values()))
-    if type(numbers) is not list or len(numbers) != len(ordered):
-        raise ValueError(
-            f"its trees name {len(ordered):,} tensors, expected as many kinds of tensors, found "
-            f"{str(numbers)[:80]}"
-        )
-    if {*map(type, numbers)} - {int} or (
-        numbers and not 0 <= min(numbers) <= max(numbers) < len(kinds)
-    ):
-        raise ValueError(
-            f"its tensors are of kinds {str(numbers)[:80]}, expected numbers below {len(kinds)}"
-        )
-    tensors = dict(zip(ordered, numbers, strict=True))
-    return Catalog(kinds, tensors, trees, names, data, found.get("tables"))
-
-
-def expand_tree(tree: Any, name: str) -> Any:
-    """Return a tree of a catalog in the form of `trees`, where every key has a value.
-
-    Examples
-    --------
-    >>> expand_tree({"dict": ["w", ["lr", 0.1]]}, "m")
-    {'dict': [['w', {'tensor': 'm/w'}], ['lr', 0.1]]}
-    """
-    if type(tree) is list:
-        return [expand_tree(item, f"{name}/{i}") for i, item in enumerate(tree)]
-    if type(tree) is dict and "tuple" in tree:
-        return {"tuple": expand_tree(tree["tuple"], name)}
-    if type(tree) is not dict or "dict" not in tree:
-        return tree
-    return {
-        "dict": [
-            [item, {"tensor": f"{name}/{item}"}]
-            if type(item) is str
-            else [item[0], expand_tree(item[1], f"{name}/{item[0]}")]
-            for item in tree["dict"]
-        ]
-    }
-
-
-def _shorten(tree: Any, name: str) -> Any:
-    """Return the short form of a tree; the inverse of `expand_tree`."""
-    if type(tree) is list:
-        return [_shorten(item, f"{name}/{i}") for i, item in enumerate(tree)]
-    if type(tree) is dict and "tuple" in tree:
-        return {"tuple": _shorten(tree["tuple"], name)}
-    if type(tree) is not dict or "dict" not in tree:
-        return tree
-    return {"dict": [*_shorten_items(tree["dict"], name)]}
-
-
-def _shorten_items(pairs: Sequence[Sequence[Any]], name: str) -> Iterator[Any]:
-    for key, item in pairs:
-        place = f"{name}/{key}"
-        alone = type(key) is str and item == {"tensor": place}
-        yield key if alone else [key, _shorten(item, place)]
 
 
 def _encode_part(part: Mapping[str, Any], shape: tuple[int, ...]) -> list[Any]:
@@ -252,20 +140,6 @@ def _encode_part(part: Mapping[str, Any], shape: tuple[int, ...]) -> list[Any]:
     elif "kept" in part:
         found.append(None)
     return [*found, part["kept"]] if "kept" in part else found
-
-
-def _parse_kind(found: Mapping[str, Any]) -> TensorKind:
-    dtype, shape = found["dtype"], tuple(map(check_size, found["shape"]))
-    if type(dtype) is not str:
-        raise ValueError(f"a tensor has dtype {str(dtype)[:80]!r}, expected the name of one")
-    if math.prod(shape) * 16 >= 1 << 63:
-        raise ValueError(f"a tensor has shape {shape}, expected fewer than 2^59 elements")
-    chunk_bytes = min(max(1, check_size(found["chunk_bytes"])), LARGEST_PAYLOAD)
-    return TensorKind(dtype, shape, chunk_bytes)
-
-
-#: Returns a value of a manifest if it is an integer from 0 to 2^63 - 1.
-check_size = partial(check_integer, "a size")
 
 
 #: Default for the number of generations that a save may be based on.
@@ -326,10 +200,10 @@ def can_extend_chain(current: Commit, longest_chain: int) -> bool:
 
 def find_bases(manifest: Mapping[str, Any], generation: int) -> tuple[int, ...]:
     """Return the other generations that a manifest (JSON) refers to, ascending."""
-    runs = (run for tensor in manifest["tensors"] for part in tensor["parts"]
-            for run in part.get("kept", ()))  # fmt: skip
+    ranges = (span for tensor in manifest["tensors"] for part in tensor["parts"]
+            for span in part.get("kept", ()))  # fmt: skip
     links = (link for table in manifest.get("tables", ()) for link in table["links"])
-    found = {run[2] for run in runs} | {link["generation"] for link in links}
+    found = {span[2] for span in ranges} | {link["generation"] for link in links}
     return tuple(sorted(found - {generation}))
 
 
@@ -585,8 +459,6 @@ def parse_manifest(data: bytes, commit: Commit, *, at: int = 0) -> dict[str, Any
     AttributeError, KeyError, RecursionError, TypeError, ValueError
         When it is not valid.
     """
-    from windeck.checkpoint.format.entries import parse_entries  # not needed for a catalog
-
     line, rest = _first_line(data, at)
     catalog = parse_catalog(line)
     parts = json.loads(str(memoryview(data)[rest:], "utf-8"))
@@ -636,8 +508,6 @@ def _parse_commit(found: Mapping[str, Any]) -> Commit:
 def _parse_tables(found: Any, commit: Commit) -> dict[str, TableEntry]:
     if found is None:  # most models have none
         return {}
-    from windeck.checkpoint.format.table_entries import parse_tables
-
     tables = parse_tables(found, commit.generation, commit.save)
     for table in tables.values():
         for generation in sorted(table.bases - {commit.generation, *commit.bases}):
@@ -652,10 +522,10 @@ def _check_kept(entries: Mapping[str, TensorEntry], commit: Commit) -> None:
     """Raise ValueError for a reference to data that `gc` would remove: not of one of the bases."""
     for entry in entries.values():
         for part in entry.parts:
-            for run in part.kept:
-                if run.generation not in commit.bases:
+            for span in part.kept:
+                if span.generation not in commit.bases:
                     raise ValueError(
-                        f"{entry.name} refers to chunks of generation {run.generation}, expected "
+                        f"{entry.name} refers to chunks of generation {span.generation}, expected "
                         f"one of {list(commit.bases)}, the bases in HEAD"
                     )
 

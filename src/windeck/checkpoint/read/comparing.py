@@ -16,7 +16,7 @@ from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import Commit, find_commit, read_manifest
 from windeck.checkpoint.format.table_entries import BUCKETS, TableEntry
-from windeck.checkpoint.read.scanning import ElementRun, chunk_elements, read_box, read_chunks
+from windeck.checkpoint.read.scanning import ElementRange, chunk_elements, read_box, read_chunks
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.urls import opened
 from windeck.checkpoint.tables.reading import SavedTable
@@ -346,26 +346,26 @@ def _pairs(
 
     ours = read_chunks(a.view, a.namespace, one, wanted)
     theirs = read_chunks(b.view, b.namespace, two, wanted_too)
-    for run, other in zip(ours, theirs, strict=True):
-        found.bytes += len(run.payload) + len(other.payload)
-        yield run.part, run.start, _raw(run), _raw(other)
+    for span, other in zip(ours, theirs, strict=True):
+        found.bytes += len(span.payload) + len(other.payload)
+        yield span.part, span.start, _raw(span), _raw(other)
 
 
-def _raw(run: ElementRun) -> Any:
-    return np.frombuffer(run.payload, f"V{len(run.payload) // (run.stop - run.start)}")
+def _raw(span: ElementRange) -> Any:
+    return np.frombuffer(span.payload, f"V{len(span.payload) // (span.stop - span.start)}")
 
 
 def _pairs_by_box(
     a: _Side, b: _Side, one: TensorEntry, two: TensorEntry, found: Difference
 ) -> Iterator[tuple[TensorPart, int, Any, Any]]:
     """Iterate as `_pairs` for sides with different parts or chunks, box by box."""
-    for run in read_chunks(a.view, a.namespace, one):
-        values = _raw(run)
-        for inner, place in boxes_in_range(shape_of(run.part.box), run.start, run.stop):
-            box = shift(inner, run.part.box)
+    for span in read_chunks(a.view, a.namespace, one):
+        values = _raw(span)
+        for inner, place in boxes_in_range(shape_of(span.part.box), span.start, span.stop):
+            box = shift(inner, span.part.box)
             other = read_box(b.view, b.namespace, two, box).reshape(-1)
             found.bytes += 2 * other.nbytes
-            yield run.part, place, values[place - run.start :][: len(other)], other
+            yield span.part, place, values[place - span.start :][: len(other)], other
 
 
 def _compare_values(a: _Side, b: _Side, found: Difference) -> None:

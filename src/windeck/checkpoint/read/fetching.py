@@ -20,7 +20,7 @@ from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import READ_BYTES, read_bytes
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Job", "ChunkRun", "group_runs", "read_many", "chunk_runs"]
+__all__ = ["Job", "ChunkRange", "group_ranges", "read_many", "chunk_ranges"]
 
 
 #: Bytes of a group of chunks for one thread: 32 chunks of the default size and their keys, so that
@@ -34,7 +34,7 @@ KEPT_BYTES = 16 << 20
 Job: TypeAlias = tuple[str, Sequence[torch.Tensor], Box | None]
 
 
-class ChunkRun(NamedTuple):
+class ChunkRange(NamedTuple):
     """Chunks [first, stop) of a part of a tensor, and their targets.
 
     Attributes
@@ -80,7 +80,7 @@ class ChunkRun(NamedTuple):
             )
 
 
-def chunk_runs(entries: Mapping[str, TensorEntry], jobs: Iterable[Job]) -> Iterator[ChunkRun]:
+def chunk_ranges(entries: Mapping[str, TensorEntry], jobs: Iterable[Job]) -> Iterator[ChunkRange]:
     """Iterate over the chunks that intersect the boxes."""
     for name, targets, wanted in jobs:
         for target in targets:
@@ -91,7 +91,7 @@ def chunk_runs(entries: Mapping[str, TensorEntry], jobs: Iterable[Job]) -> Itera
         for part in entry.parts:
             size = math.prod(shape_of(part.box))
             for first, stop in _intersecting(part.box, box, items, size):
-                yield ChunkRun(name, dtype, targets, box, part, first, stop, items, size)
+                yield ChunkRange(name, dtype, targets, box, part, first, stop, items, size)
 
 
 def _intersecting(part: Box, box: Box, items: int, size: int) -> Iterator[tuple[int, int]]:
@@ -124,17 +124,17 @@ def _element_range(part: Box, box: Box) -> tuple[int, int]:
     return low, high + 1
 
 
-def group_runs(some: Iterable[ChunkRun]) -> Iterator[list[ChunkRun]]:
-    """Group and split runs into groups of `GROUP_BYTES`, each read by one thread."""
-    group, free = list[ChunkRun](), GROUP_BYTES
-    for run in some:
-        cost, first = run.chunk_bytes + KEY_BYTES, run.first
-        while first < run.stop:
+def group_ranges(some: Iterable[ChunkRange]) -> Iterator[list[ChunkRange]]:
+    """Collect and split ranges into groups of `GROUP_BYTES`, each read by one thread."""
+    group, free = list[ChunkRange](), GROUP_BYTES
+    for span in some:
+        cost, first = span.chunk_bytes + KEY_BYTES, span.first
+        while first < span.stop:
             if group and free < cost:
                 yield group
                 group, free = [], GROUP_BYTES
-            stop = min(run.stop, first + max(1, free // cost))
-            group.append(run._replace(first=first, stop=stop))
+            stop = min(span.stop, first + max(1, free // cost))
+            group.append(span._replace(first=first, stop=stop))
             free -= (stop - first) * cost
             first = stop
     if group:
@@ -148,7 +148,7 @@ def read_many(
     jobs: Iterable[Job],
 ) -> Iterator[tuple[str, int]]:
     """Read tensors into existing ones; see `windeck.checkpoint.Checkpoint.read_many`."""
-    groups = group_runs(chunk_runs(entries, jobs))
+    groups = group_ranges(chunk_ranges(entries, jobs))
     _keep_freed_memory()
     # Where `get_many` takes most of the time, with the interpreter's lock, threads do not help.
     if not hasattr(store, "get_unchecked") and read_bytes(store) == READ_BYTES:
@@ -172,7 +172,7 @@ def _keep_freed_memory() -> None:
 
 
 def _attempt(
-    store: Store, namespace: str, group: Sequence[ChunkRun]
+    store: Store, namespace: str, group: Sequence[ChunkRange]
 ) -> tuple[list[tuple[str, int]], Exception | None]:
     """Read a group; return the results before an error, and the error."""
     done: list[tuple[str, int]] = []
@@ -184,10 +184,10 @@ def _attempt(
 
 
 def _read_group(
-    store: Store, namespace: str, group: Sequence[ChunkRun]
+    store: Store, namespace: str, group: Sequence[ChunkRange]
 ) -> Iterator[tuple[str, int]]:
-    chunks = [(run, number) for run in group for number in range(run.first, run.stop)]
-    wanted = (run.wanted(namespace, number) for run, number in chunks)
-    for (run, number), payload in zip(chunks, read_payloads(store, wanted), strict=True):
-        run.write(number, payload)
-        yield run.name, len(payload)
+    chunks = [(span, number) for span in group for number in range(span.first, span.stop)]
+    wanted = (span.wanted(namespace, number) for span, number in chunks)
+    for (span, number), payload in zip(chunks, read_payloads(store, wanted), strict=True):
+        span.write(number, payload)
+        yield span.name, len(payload)

@@ -21,7 +21,7 @@ from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.stores.protocol import read_bytes
 from windeck.columns.dtypes import item_bytes
 
-__all__ = ["ElementRun", "ExpectedKey", "StoredValue", "ValueRange", "chunk_elements"]
+__all__ = ["ElementRange", "ExpectedKey", "StoredValue", "ValueRange", "chunk_elements"]
 __all__ += ["expected_keys", "read_box", "read_chunks", "read_values", "referenced_ranges"]
 
 _KINDS = {"t": Kind.CHUNK, "e": Kind.BLOCK, "i": Kind.INDEX}
@@ -74,7 +74,7 @@ class StoredValue(NamedTuple):
     error: OSError | ValueError | None
 
 
-class ElementRun(NamedTuple):
+class ElementRange(NamedTuple):
     """Bytes of the elements [start, stop) of a part of a tensor."""
 
     part: TensorPart
@@ -130,13 +130,13 @@ def _part_ranges(entry: TensorEntry, part: TensorPart) -> Iterator[ValueRange]:
     count = -(-size // items)
     sizes = items * width, (size - (count - 1) * items) * width, count
     at = 0
-    for run in (*part.kept, None):
-        first, stop = (run.first, min(run.stop, count)) if run else (count, count)
+    for span in (*part.kept, None):
+        first, stop = (span.first, min(span.stop, count)) if span else (count, count)
         if at < first:
             ids = part.generation, part.writer, part.item, at, first, part.save
             yield ValueRange("t", *ids, entry.name, *sizes)
-        if run and first < stop:
-            ids = run.generation, run.writer, run.item, first, stop, run.save
+        if span and first < stop:
+            ids = span.generation, span.writer, span.item, first, stop, span.save
             yield ValueRange("t", *ids, entry.name, *sizes)
         at = stop
 
@@ -212,7 +212,7 @@ def read_chunks(
     namespace: str,
     entry: TensorEntry,
     wanted: Callable[[TensorPart, int], bool] | None = None,
-) -> Iterator[ElementRun]:
+) -> Iterator[ElementRange]:
     """Read the chunks of a tensor as bytes.
 
     Parameters
@@ -240,7 +240,7 @@ def read_chunks(
             if value.error is not None:
                 raise value.error
             start = value.number * items
-            yield ElementRun(part, start, start + len(value.payload) // width, value.payload)
+            yield ElementRange(part, start, start + len(value.payload) // width, value.payload)
 
 
 def chunk_elements(entry: TensorEntry) -> int:
@@ -260,10 +260,10 @@ def read_box(view: View, namespace: str, entry: TensorEntry, box: Box) -> npt.ND
         stop = min((number + 1) * items, math.prod(shape_of(part.box)))
         return any(intersections(part.box, number * items, stop, box))
 
-    for run in read_chunks(view, namespace, entry, touches) if found.size else ():
-        held = np.frombuffer(run.payload, raw)
-        for piece, shared, position in intersections(run.part.box, run.start, run.stop, box):
+    for span in read_chunks(view, namespace, entry, touches) if found.size else ():
+        held = np.frombuffer(span.payload, raw)
+        for piece, shared, position in intersections(span.part.box, span.start, span.stop, box):
             shape = shape_of(piece)
-            values = held[position - run.start :][: math.prod(shape)].reshape(shape)
+            values = held[position - span.start :][: math.prod(shape)].reshape(shape)
             found[slices(shift_back(shared, box))] = values[slices(shift_back(shared, piece))]
     return found

@@ -14,7 +14,7 @@ from windeck.checkpoint.format.boxes import shape_of
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import CompiledPredicate, Predicate, parse
-from windeck.checkpoint.read.scanning import ElementRun, read_chunks
+from windeck.checkpoint.read.scanning import ElementRange, read_chunks
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store, View
 from windeck.checkpoint.stores.urls import opened
@@ -140,14 +140,14 @@ def search_tensor(
         return TensorMatches(entry.name, skipped=str(error))
     count = elements = 0
     matches: list[Match] = []
-    for run in read_chunks(view, namespace, entry):
-        places, here = search.find(run.payload, limit=limit - len(matches), base=run.start)
-        count, elements = count + here, elements + run.stop - run.start
+    for span in read_chunks(view, namespace, entry):
+        places, here = search.find(span.payload, limit=limit - len(matches), base=span.start)
+        count, elements = count + here, elements + span.stop - span.start
         if len(places):
-            width = len(run.payload) // (run.stop - run.start)
-            raw = np.frombuffer(run.payload, f"V{width}")[places - run.start]
+            width = len(span.payload) // (span.stop - span.start)
+            raw = np.frombuffer(span.payload, f"V{width}")[places - span.start]
             values = decode_elements(entry.dtype, raw).tolist()
-            matches += map(Match, _indices(run.part, places), values)
+            matches += map(Match, _indices(span.part, places), values)
     return TensorMatches(entry.name, count, elements, matches)
 
 
@@ -160,9 +160,9 @@ def _indices(part: TensorPart, places: Any) -> Iterator[tuple[int, ...]]:
     return zip(*(axis.tolist() for axis in axes), strict=True)
 
 
-def _indices_of(run: ElementRun, places: Any) -> Iterator[tuple[int, ...]]:
-    """Iterate over the indices in the tensor of positions in a run of elements."""
-    return _indices(run.part, places + run.start)
+def _indices_of(span: ElementRange, places: Any) -> Iterator[tuple[int, ...]]:
+    """Iterate over the indices in the tensor of positions in a range of elements."""
+    return _indices(span.part, places + span.start)
 
 
 def statistics(
@@ -223,8 +223,8 @@ def _counted(
     view: View, namespace: str, entry: TensorEntry, edges: list[float] | None, largest: int
 ) -> dict[str, Any]:
     found = Statistics(entry.dtype, edges=edges, largest=largest)
-    for run in read_chunks(view, namespace, entry):
-        found.add(run.payload, partial(_indices_of, run))
+    for span in read_chunks(view, namespace, entry):
+        found.add(span.payload, partial(_indices_of, span))
     return found.result()
 
 

@@ -18,7 +18,8 @@ from windeck.checkpoint.stores.protocol import (
     Store,
     View,
 )
-from windeck.checkpoint.stores.urls import StoreURL, open_store, register, write_part
+from windeck.checkpoint.stores.store_url import StoreURL
+from windeck.checkpoint.stores.urls import open_store, register, write_part
 
 __all__ = [
     "LARGEST_BATCH",

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from windeck._util.validation import check_format
 from windeck.checkpoint.stores.protocol import CorruptStoreError
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.io.local_files import (
     atomic_file,
     fsync_folder,

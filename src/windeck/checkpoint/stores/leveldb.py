@@ -28,7 +28,7 @@ from windeck.checkpoint.stores.protocol import (
     iter_ascending,
     key_range,
 )
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.io.local_files import fsync_folder, temporary_path
 
 __all__ = ["LevelDBStore", "open_url", "write_part"]

@@ -19,7 +19,7 @@ from windeck.checkpoint.stores.protocol import (
     iter_ascending,
     key_range,
 )
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 
 __all__ = ["MappingStore", "forget", "open_url"]
 

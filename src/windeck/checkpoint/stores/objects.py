@@ -50,7 +50,7 @@ from windeck.checkpoint.stores.segments import (
     parse_index,
     parse_list,
 )
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.io.filesystem import absolute, join, read_bytes, remove
 from windeck.io.objects import ObjectReader, list_objects, write_object
 from windeck.io.ranges import GAP_BYTES, REQUESTS
@@ -291,7 +291,7 @@ class ObjectStore:
     def _places(
         self, wanted: Sequence[tuple[int, bytes]]
     ) -> Iterator[tuple[int, tuple[SegmentFile, ValuePlace]]]:
-        """Find keys, each with a number; iterate over numbers, segments and places of those found.
+        """Find keys, each with a number; yield number, segment and place of each existing key.
 
         The indices that are needed are read in parallel.
         """

@@ -49,6 +49,7 @@ __all__ = [
     "check_keys",
     "check_value",
     "follow_writes",
+    "group_by_bytes",
     "group_by_size",
     "is_empty_range",
     "iter_ascending",
@@ -60,6 +61,7 @@ __all__ = [
 ]
 
 Self = TypeVar("Self")
+Item = TypeVar("Item")
 
 # The same for all stores, so that any store can be copied into any other. Redis sets LARGEST_VALUE.
 #: Bytes of a key; a key has at least one.
@@ -557,14 +559,28 @@ def group_by_size(
     >>> [len(group) for group in group_by_size([(b"a", b"12"), (b"b", b"34"), (b"c", b"56")], 6)]
     [2, 1]
     """
-    group: list[tuple[bytes, bytes]] = []
+    return group_by_bytes(items, lambda pair: len(pair[0]) + len(pair[1]), size)
+
+
+def group_by_bytes(
+    items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int
+) -> Iterator[list[Item]]:
+    """Group items into lists of at most `limit` bytes, or of one larger item.
+
+    Examples
+    --------
+    >>> list(group_by_bytes([5, 1, 2, 9], lambda size: size, 6))
+    [[5, 1], [2], [9]]
+    """
+    group: list[Item] = []
     held = 0
-    for key, value in items:
-        if group and held + len(key) + len(value) > size:
+    for item in items:
+        size = bytes_of(item)
+        if group and held + size > limit:
             yield group
             group, held = [], 0
-        group.append((key, value))
-        held += len(key) + len(value)
+        group.append(item)
+        held += size
     if group:
         yield group
 

@@ -39,7 +39,7 @@ from windeck.checkpoint.stores.protocol import (
 )
 from windeck.checkpoint.stores.redis_durability import make_durable
 from windeck.checkpoint.stores.redis_settings import connection_settings, database_number
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 
 __all__ = ["RedisStore", "open_url"]
 
@@ -103,7 +103,7 @@ class _Servers(NamedTuple):
     """The servers that accept writes."""
 
     #: An id of each by its name, which changes when it restarts.
-    runs: dict[str, str]
+    run_ids: dict[str, str]
     #: In a cluster, the slots of each, and those that are being moved.
     slots: list[tuple[str, str, str]]
 
@@ -139,7 +139,7 @@ class RedisStore:
         return f"<store {self.url}>"
 
     def get(self, key: bytes) -> bytes | None:
-        found: bytes | None = self._run("reading", ("GET", check_key(key)))[0]
+        found: bytes | None = self._execute("reading", ("GET", check_key(key)))[0]
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -167,7 +167,7 @@ class RedisStore:
         if pairs:
             self._note_write("writing", pairs)
             # One command is atomic on one server; a cluster needs one for each slot.
-            self._run("writing", *self._msets(list(pairs.items()), LARGEST_BATCH))
+            self._execute("writing", *self._msets(list(pairs.items()), LARGEST_BATCH))
 
     def bulk_load(self, items: Items) -> int:
         self._note_write("writing")
@@ -175,15 +175,15 @@ class RedisStore:
             return self._stream(group_by_size(iter_ascending(items), COMMAND_BYTES))
         count = 0
         for group in group_by_size(iter_ascending(items), PIPELINE_BYTES):
-            self._run("writing", *self._msets(group, SLOT_BYTES))
+            self._execute("writing", *self._msets(group, SLOT_BYTES))
             count += len(group)
         return count
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
         gone = check_keys(keys)
         self._check_open()
-        if gone and not self._is_cluster and (run := self._run_to_expect(gone[0])):
-            (done,) = self._run("deleting", ("EVAL", _UNLINK, len(gone), *gone, run))
+        if gone and not self._is_cluster and (run_id := self._run_id_to_expect(gone[0])):
+            (done,) = self._execute("deleting", ("EVAL", _UNLINK, len(gone), *gone, run_id))
             if done < 0:
                 raise self._restarted()
             return
@@ -191,7 +191,7 @@ class RedisStore:
         for at in range(0, len(gone), step):
             slots = self._by_slot(gone[at : at + step])
             self._undurable.update(self._nodes() if self._is_cluster else ())
-            self._run("deleting", *(("UNLINK", *keys) for keys in slots))
+            self._execute("deleting", *(("UNLINK", *keys) for keys in slots))
 
     def delete_range(
         self, prefix: bytes, *, start: bytes | None = None, stop: bytes | None = None
@@ -204,11 +204,11 @@ class RedisStore:
         check_compare_and_set(key, expected, value)
         doing = "comparing and setting"
         self._note_write(doing, (key,))
-        self._run(doing, ("EXISTS", key))  # detects a dropped connection before EVAL is sent
+        self._execute(doing, ("EXISTS", key))  # detects a dropped connection before EVAL is sent
         given = (b"0", b"") if expected is None else (b"1", expected)
         try:  # must not be sent twice
             done: int = self._client.execute_command(
-                "EVAL", _COMPARE_AND_SET, 1, key, self._run_to_expect(key), *given, value
+                "EVAL", _COMPARE_AND_SET, 1, key, self._run_id_to_expect(key), *given, value
             )
         except (redis.ConnectionError, redis.TimeoutError) as error:
             translated = self._error(error, doing)
@@ -221,9 +221,9 @@ class RedisStore:
             raise self._restarted()
         return done == 1
 
-    def _run_to_expect(self, key: bytes) -> str:
+    def _run_id_to_expect(self, key: bytes) -> str:
         """Return the run id of the server of a key if it has writes without a `sync`."""
-        return self._written_to.runs.get(self._name_of(key), "") if self._written_to else ""
+        return self._written_to.run_ids.get(self._name_of(key), "") if self._written_to else ""
 
     def order_writes(self, before: bytes | None = None) -> None:
         """Let no later write survive a crash without all writes so far.
@@ -274,9 +274,9 @@ class RedisStore:
         if not self._trust_server and (self._is_cluster or not ordering):
             for name in sorted(names & nodes.keys()):
                 self._retry(doing, partial(make_durable, nodes[name], self._key_of(name)))
-        runs, before = self._retry(doing, self._run_ids), self._written_to
+        run_ids, before = self._retry(doing, self._run_ids), self._written_to
         written = self._undurable if self._is_cluster else set(nodes)
-        if before is not None and any(before.runs.get(n) != runs.get(n) for n in written):
+        if before is not None and any(before.run_ids.get(n) != run_ids.get(n) for n in written):
             raise self._restarted()
         self._undurable = written - names if self._is_cluster else set()
 
@@ -395,7 +395,7 @@ class RedisStore:
             self._written_to = servers
         if self._is_cluster:
             self._undurable.update(
-                self._written_to.runs if keys is None else map(self._name_of, keys)
+                self._written_to.run_ids if keys is None else map(self._name_of, keys)
             )
 
     def _layout(self) -> _Servers:
@@ -417,7 +417,7 @@ class RedisStore:
 
     # --- commands --------------------------------------------------------------------------------
 
-    def _run(self, doing: str, *commands: Command) -> list[Any]:
+    def _execute(self, doing: str, *commands: Command) -> list[Any]:
         """Send commands in one pipeline and return their replies.
 
         They are sent again after a dropped connection, so they must be reads, or writes whose
@@ -496,7 +496,7 @@ class RedisStore:
             group = keys[at : at + count]
             values: dict[bytes, bytes | None] = {}
             slots = self._by_slot(group)
-            replies = self._run("reading", *(("MGET", *some) for some in slots))
+            replies = self._execute("reading", *(("MGET", *some) for some in slots))
             for some, reply in zip(slots, replies, strict=True):
                 values.update(zip(some, reply, strict=True))
             yield from ((key, values[key]) for key in group)

@@ -34,7 +34,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Entries:
-    """States of ids, and the rows of those that have one.
+    """States of ids, and the rows of ids that have one.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Entries:
 
 
 def convert_values(values: npt.NDArray[Any], shape: TableShape) -> npt.NDArray[Any]:
-    """Return rows as those of a table of another dtype.
+    """Return rows in the format of a table of another dtype.
 
     float32 is rounded to bfloat16 to nearest, ties to even; the other way is exact.
     """
@@ -135,7 +135,7 @@ def concatenate(parts: Sequence[Entries]) -> Entries:
 
 
 def merge_entries(newest_first: Iterable[Entries]) -> Entries:
-    """Merge sorted entries; of an id in several of them, keep that of the first.
+    """Merge sorted entries; of an id in several of them, keep the first entry.
 
     O(n log n) time.
     """
@@ -177,7 +177,7 @@ def search_pairs(buckets: Int64s, keys: Int64s, bucket: Int64s, key: Int64s) -> 
 
 
 def merge_streams(newest_first: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
-    """Merge sorted streams of entries; of an id in several of them, keep that of the first.
+    """Merge sorted streams of entries; of an id in several of them, keep the first entry.
 
     Parameters
     ----------

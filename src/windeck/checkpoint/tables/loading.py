@@ -212,7 +212,7 @@ def _shifted(clocks: Int64s, by: int) -> Int64s:
 
 
 def _wins(core: Any, found: Entries, merge: str) -> npt.NDArray[np.bool_]:
-    """Return which entries replace what a table has of their ids, if anything.
+    """Return which entries replace the row or count that a table has of their ids, if any.
 
     A row wins over a counter. Between two rows or two counters, `merge` decides.
     """

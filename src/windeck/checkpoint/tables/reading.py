@@ -32,7 +32,7 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, read_payloads
 from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.stores.protocol import read_bytes
+from windeck.checkpoint.stores.protocol import group_by_bytes, read_bytes
 from windeck.checkpoint.tables.blocks import (
     BlockIndex,
     parse_index,
@@ -104,7 +104,8 @@ class BlockReader:
     def insert(self, core: Any, piece: ShardRange) -> None:
         """Insert the entries of a piece's buckets, which have to be new, into a native table."""
         numbers = self.index.touching(piece.first, piece.end)
-        groups = self._groups(numbers, max(INSERT_BYTES, read_bytes(self._view)))
+        limit = max(INSERT_BYTES, read_bytes(self._view))
+        groups = group_by_bytes(numbers, self._sizes.__getitem__, limit)
         before = len(core) + core.counted
         every = self.index.total(numbers.start, numbers.stop).entries
         after: int | None = None
@@ -124,19 +125,6 @@ class BlockReader:
                     "after the last of the block before"
                 )
             after = last_key(payloads[-1])
-
-    def _groups(self, numbers: Iterable[int], limit: int) -> Iterator[list[int]]:
-        group: list[int] = []
-        held = 0
-        for number in numbers:
-            size = self._sizes[number]
-            if group and held + size > limit:
-                yield group
-                group, held = [], 0
-            group.append(number)
-            held += size
-        if group:
-            yield group
 
     def _payloads(self, numbers: Sequence[int]) -> Iterator[memoryview]:
         """Yield the payloads of blocks."""

@@ -31,10 +31,10 @@ __all__ = [
     "CHUNK_BYTES",
     "LIMITS",
     "BegunSave",
+    "SaveOptions",
     "begin_save",
     "check_bool",
     "check_numbers",
-    "check_options",
     "check_uncommitted",
     "commit_manifest",
     "conflict_message",
@@ -56,25 +56,24 @@ LIMITS = {
 }
 
 
-def check_options(
-    *,
-    step: int,
-    namespace: str,
-    chunk_bytes: int,
-    incremental: bool,
-    longest_chain: int,
-    takeover: bool,
-    lower_step: bool,
-) -> None:
-    """Raise a TypeError or ValueError for invalid options of a save."""
-    keys.check_namespace(namespace)
-    check_numbers({"step": step, "chunk_bytes": chunk_bytes, "longest_chain": longest_chain})
-    for name, value in (
-        ("incremental", incremental),
-        ("takeover", takeover),
-        ("lower_step", lower_step),
-    ):
-        check_bool(name, value)
+class SaveOptions(NamedTuple):
+    """Options of a save that are the same for all its writers, as `save` documents them."""
+
+    step: int
+    namespace: str
+    chunk_bytes: int
+    incremental: bool
+    longest_chain: int
+    takeover: bool
+    lower_step: bool
+
+    def check(self) -> None:
+        """Raise a TypeError or ValueError for an invalid option."""
+        keys.check_namespace(self.namespace)
+        given = self._asdict()
+        check_numbers({name: given[name] for name in ("step", "chunk_bytes", "longest_chain")})
+        for name in ("incremental", "takeover", "lower_step"):
+            check_bool(name, given[name])
 
 
 def plain_step(step: Any) -> Any:

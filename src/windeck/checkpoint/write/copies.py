@@ -127,10 +127,10 @@ def copy_tensors(
 
 def start_writing(
     step: int,
-    write: Callable[[LentTensors], tuple[int, int]],
+    write: Callable[[LentTensors, Callable[[int], None]], int],
     lent: LentTensors,
     memory: Any,
-    tables: TablesWriter | None,
+    tables: TablesWriter,
     stack: ExitStack,
 ) -> BackgroundSave:
     """Start a save in a background thread; return when its lent tensors were written.
@@ -138,29 +138,27 @@ def start_writing(
     Parameters
     ----------
     write
-        Writes the state and commits it; returns the generation and the save's number.
+        Writes the state and commits it, and returns the generation. Calls its second argument with
+        the save's number, which the tables remember when the save has ended.
     lent, memory
         From `copy_tensors`.
     stack
         What to close after the save. It has nothing left to close when this returns.
     """
-    held, committed = stack.pop_all(), list[int]()
+    held, saves = stack.pop_all(), list[int]()
 
     def run() -> int:
         try:
             with held:
-                generation, save = write(lent)
-            committed.append(save)
-            return generation
+                return write(lent, saves.append)
         finally:
             spare_memory.append(memory)
             with suppress(RuntimeError):
                 lent.release()
 
     def remember() -> None:
-        for save in committed:
-            if tables is not None:
-                tables.remember(save)
+        for save in saves:
+            tables.remember(save)
 
     try:
         saving = start(step, run, remember, held.close)
@@ -178,7 +176,7 @@ def _chosen_pieces(
 
 
 def _take_memory(size: int, most: int | None) -> Any:
-    """Return `size` bytes or more, but at most `most`: those of the last save, or new ones."""
+    """Return memory of `size` to `most` bytes: the memory of the last save, or new memory."""
     found = spare_memory.pop() if spare_memory else None
     largest = 2 * size if most is None else min(2 * size, most)
     if found is None or not size <= len(found) <= largest:

@@ -81,7 +81,7 @@ class ForeignState:
 
 
 class ForeignItem(NamedTuple):
-    """A part as an item of a save: its number, its elements, and those of a full chunk."""
+    """A part as an item of a save: its number, its elements, and the elements of a full chunk."""
 
     number: int
     read: ReadElements

@@ -1,4 +1,4 @@
-"""Incremental saves: digests of all chunks, compared with those of the last save.
+"""Incremental saves: digests of all chunks, compared with the digests of the last save.
 
 A value under ``~ns~<generation>/d/<writer>/<n>`` holds 16 bytes for each chunk of a writer's
 tensors, in the order of its items and of their chunks, including the chunks that were not written
@@ -162,7 +162,7 @@ def _read_writer_digests(
 
 @dataclass
 class _ItemDigests:
-    """One item of a writer: its part and digests in the last save, and those of this one."""
+    """One item of a writer: its part and digests in the last save and in this save."""
 
     former: TensorPart | None
     expected: bytes

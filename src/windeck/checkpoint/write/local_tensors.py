@@ -100,7 +100,7 @@ def split_piece(
 ) -> list[TensorPiece]:
     """Split a piece that is cut in another dimension than the first, along that dimension.
 
-    Chunks are runs of rows. If a tensor is cut by columns, a reader of other columns would read
+    Chunks are ranges of rows. If a tensor is cut by columns, a reader of other columns would read
     all of a box to use a part of it, so its boxes are made narrow.
 
     Parameters
@@ -183,10 +183,10 @@ def _map_ranges(ranges: _Ranges, wanted: _Ranges) -> _Ranges:
         for start, stop in ranges:
             a, b = max(first, before), min(end, before + stop - start)
             if a < b:
-                run = (start + a - before, start + b - before)
-                if found and found[-1][1] == run[0]:
-                    run = (found.pop()[0], run[1])
-                found.append(run)
+                span = (start + a - before, start + b - before)
+                if found and found[-1][1] == span[0]:
+                    span = (found.pop()[0], span[1])
+                found.append(span)
             before += stop - start
     return found
 

@@ -25,10 +25,10 @@ from windeck.checkpoint.write.commits import (
     CHUNK_BYTES,
     LIMITS,
     BegunSave,
+    SaveOptions,
     begin_save,
     check_bool,
     check_numbers,
-    check_options,
     check_uncommitted,
     commit_manifest,
     conflict_message,
@@ -169,10 +169,9 @@ def begin(
     """
     settle()
     step = plain_step(step)
-    check_options(
-        step=step, namespace=namespace, chunk_bytes=chunk_bytes, incremental=incremental,
-        longest_chain=longest_chain, takeover=takeover, lower_step=lower_step,
-    )  # fmt: skip
+    SaveOptions(
+        step, namespace, chunk_bytes, incremental, longest_chain, takeover, lower_step
+    ).check()
     check_numbers({"writers": writers})
     with opened(store) as place:
         begun = begin_save(place, namespace, step, takeover=takeover, lower_step=lower_step)

@@ -13,7 +13,7 @@ import torch
 from windeck.checkpoint.format.boxes import Box, intersection, shape_of, whole
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.read import fetching as module
-from windeck.checkpoint.read.fetching import ChunkRun, chunk_runs, group_runs
+from windeck.checkpoint.read.fetching import ChunkRange, chunk_ranges, group_ranges
 
 
 def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
@@ -51,11 +51,11 @@ def test_each_chunk_with_something_of_the_box_is_in_one_run(seed: int) -> None:
     wanted = whole(shape) if box is None else box
     target = torch.zeros(shape_of(wanted))
     found: dict[int, list[int]] = {part.item: [] for part in entry.parts}
-    for run in chunk_runs({"w": entry}, [("w", [target], box)]):
-        assert (run.name, run.dtype, run.box, run.items) == ("w", torch.float32, wanted, items)
-        found[run.part.item] += range(run.first, run.stop)
-        sizes = [run.bytes_of(number) for number in range(run.first, run.stop)]
-        assert max(sizes) <= run.chunk_bytes <= 4 * items
+    for span in chunk_ranges({"w": entry}, [("w", [target], box)]):
+        assert (span.name, span.dtype, span.box, span.items) == ("w", torch.float32, wanted, items)
+        found[span.part.item] += range(span.first, span.stop)
+        sizes = [span.bytes_of(number) for number in range(span.first, span.stop)]
+        assert max(sizes) <= span.chunk_bytes <= 4 * items
     for part in entry.parts:
         assert found[part.item] == sorted(touching(part, items, wanted))
 
@@ -71,17 +71,17 @@ def test_elements_of_chunks_go_where_they_belong() -> None:
             plain, doubled = torch.full(shape, torch.nan), torch.full(shape, torch.nan).double()
             turned = torch.full(shape[::-1], torch.nan).t()
             targets = [plain, doubled, turned]
-            for run in chunk_runs({"w": entry}, [("w", targets, ((first, stop), columns))]):
-                flat = saved[slice(*run.part.box[0])].reshape(-1)
-                for number in range(run.first, run.stop):
+            for span in chunk_ranges({"w": entry}, [("w", targets, ((first, stop), columns))]):
+                flat = saved[slice(*span.part.box[0])].reshape(-1)
+                for number in range(span.first, span.stop):
                     chunk = flat[number * 5 :][:5].numpy().tobytes()
-                    assert run.bytes_of(number) == len(chunk)
-                    run.write(number, memoryview(chunk))
+                    assert span.bytes_of(number) == len(chunk)
+                    span.write(number, memoryview(chunk))
             expected = saved[first:stop, slice(*columns)]
             assert all(torch.equal(target.float(), expected) for target in targets)
 
 
-def any_runs(draw: random.Random) -> list[ChunkRun]:
+def any_ranges(draw: random.Random) -> list[ChunkRange]:
     made = []
     for i in range(draw.randrange(40)):
         items = draw.choice([1, 10, 1000, 20_000, 300_000])
@@ -90,21 +90,23 @@ def any_runs(draw: random.Random) -> list[ChunkRun]:
         first = draw.randrange(-(-size // items))
         stop = draw.randint(first + 1, min(-(-size // items), first + 3000))
         part = TensorPart(box, 0, i, 1, 2)
-        made.append(ChunkRun(f"{i}", torch.float32, [], box, part, first, stop, items, size))
+        made.append(ChunkRange(f"{i}", torch.float32, [], box, part, first, stop, items, size))
     return made
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_groups_have_all_chunks_in_order_and_are_small(seed: int) -> None:
-    given = any_runs(random.Random(seed))
+    given = any_ranges(random.Random(seed))
     found: list[tuple[str, int]] = []
-    for group in group_runs(given):
-        chunks = [(run, number) for run in group for number in range(run.first, run.stop)]
-        size = sum(run.bytes_of(number) for run, number in chunks)
+    for group in group_ranges(given):
+        chunks = [(span, number) for span in group for number in range(span.first, span.stop)]
+        size = sum(span.bytes_of(number) for span, number in chunks)
         assert len(chunks) == 1 or (chunks and size <= module.GROUP_BYTES)
         assert len(chunks) <= 33_000
-        found += [(run.name, number) for run, number in chunks]
-    assert found == [(run.name, number) for run in given for number in range(run.first, run.stop)]
+        found += [(span.name, number) for span, number in chunks]
+    assert found == [
+        (span.name, number) for span in given for number in range(span.first, span.stop)
+    ]
 
 
 def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
@@ -112,9 +114,10 @@ def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
     box = ((0, 33 << 18),)
     part = TensorPart(box, 0, 0, 1, 2)
     given = [
-        ChunkRun(f"{i}", torch.float32, [], box, part, 0, 33, 1 << 18, 33 << 18) for i in range(15)
+        ChunkRange(f"{i}", torch.float32, [], box, part, 0, 33, 1 << 18, 33 << 18)
+        for i in range(15)
     ]
-    counts = [sum(run.stop - run.first for run in group) for group in group_runs(given)]
+    counts = [sum(span.stop - span.first for span in group) for group in group_ranges(given)]
     assert counts == [32] * 15 + [15]
 
 

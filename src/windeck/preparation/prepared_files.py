@@ -1,4 +1,4 @@
-"""Second pass: stretches of all sorted runs become one sorted Parquet file, each a task."""
+"""Second pass: stretches of all sorted files become one sorted Parquet file, each a task."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from windeck.io import filesystem
 from windeck.io.writing import publish, read_batches, sha256, write_parquet
 from windeck.preparation.destination import check_claim
 from windeck.preparation.plan import PreparationPlan
-from windeck.preparation.runs import SortedRun
+from windeck.preparation.sorted_files import SortedFile
 from windeck.preparation.sorting import SortKeys, gathered
 
-__all__ = ["FileLayout", "WrittenPart", "Splitter", "choose_splitters", "cuts_between_keys"]
-__all__ += ["part_name", "part_result", "run_bounds", "training_mask", "write_part"]
+__all__ = ["FileLayout", "WrittenFile", "Splitter", "choose_splitters", "cuts_between_keys"]
+__all__ += ["file_name", "file_result", "sorted_file_bounds", "training_mask", "write_file"]
 
 
 class Splitter(NamedTuple):
-    """The first row of a file: its ids, its time, and its place in the runs."""
+    """The first row of a file: its ids, its time, and its place in the sorted files."""
 
     ids: tuple[Any, ...]
     time: int
-    run: int
+    file: int
     position: int
 
 
-class WrittenPart(NamedTuple):
+class WrittenFile(NamedTuple):
     """The description of a written file; JSON. `first` and `last`: ids and time of these rows."""
 
     name: str
@@ -51,7 +51,7 @@ class WrittenPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FileLayout:
-    """All runs, the rows of each that a file takes, and how files are written.
+    """All sorted files, the rows of each that a file takes, and how files are written.
 
     `claim` is the token of `Destination.claim`.
     """
@@ -59,76 +59,80 @@ class FileLayout:
     plan: PreparationPlan
     destination: str
     claim: str
-    runs: tuple[SortedRun, ...]
+    sorted_files: tuple[SortedFile, ...]
     bounds: tuple[tuple[int, ...], ...]
     kinds: Mapping[str, Any]
     group_rows: int
     row_bytes: int
     training: tuple[int | None, int | None] | None
 
-    def rows(self, part: int) -> int:
+    def rows(self, file: int) -> int:
         """Return the rows of a file before duplicates are dropped."""
-        return sum(bounds[part + 1] - bounds[part] for bounds in self.bounds)
+        return sum(bounds[file + 1] - bounds[file] for bounds in self.bounds)
 
-    def part_bytes(self, part: int) -> int:
+    def bytes_of_file(self, file: int) -> int:
         """Return the uncompressed bytes of a file, about."""
-        return self.rows(part) * self.row_bytes
+        return self.rows(file) * self.row_bytes
 
     @property
-    def parts(self) -> int:
+    def files(self) -> int:
         """Number of files."""
         return len(self.bounds[0]) - 1
 
 
 def choose_splitters(
-    runs: Sequence[SortedRun], file_bytes: int, *, between_keys: bool
+    sorted_files: Sequence[SortedFile], file_bytes: int, *, between_keys: bool
 ) -> list[Splitter]:
-    """Return the first rows of the second and all later files, from the sampled keys of the runs.
+    """Return the first rows of the second and all later files, from sampled keys.
 
     Parameters
     ----------
     between_keys
         Whether rows of equal ids and time go to one file.
     """
-    total = sum(run.nbytes for run in runs)
+    total = sum(sorted_file.nbytes for sorted_file in sorted_files)
     files = max(1, round(total / file_bytes))
     sampled = sorted(
         Splitter(tuple(ids), time or 0, number, position)
-        for number, run in enumerate(runs)
-        for ids, time, position in zip(run.ids, run.times, run.positions, strict=True)
+        for number, sorted_file in enumerate(sorted_files)
+        for ids, time, position in zip(
+            sorted_file.ids, sorted_file.times, sorted_file.positions, strict=True
+        )
     )
     chosen: list[Splitter] = []
     for file in range(1, files):
         one = sampled[len(sampled) * file // files]
         if between_keys:
-            one = one._replace(run=0, position=0)
+            one = one._replace(file=0, position=0)
         if not chosen or chosen[-1] < one:
             chosen.append(one)
     return chosen
 
 
-def run_bounds(
-    plan: PreparationPlan, runs: Sequence[SortedRun], number: int, at: Sequence[Splitter]
+def sorted_file_bounds(
+    plan: PreparationPlan, sorted_files: Sequence[SortedFile], number: int, at: Sequence[Splitter]
 ) -> list[int]:
-    """Return the rows of a run before each splitter, between 0 and its number of rows."""
-    run, read = runs[number], plan.options.read
+    """Return the rows of a sorted file before each splitter, from 0 to its number of rows."""
+    sorted_file, read = sorted_files[number], plan.options.read
     if not at:
-        return [0, run.rows]
-    batches = read_batches(run.path, run.batch_rows, 0, run.rows, read.index_columns)
+        return [0, sorted_file.rows]
+    batches = read_batches(
+        sorted_file.path, sorted_file.batch_rows, 0, sorted_file.rows, read.index_columns
+    )
     between_keys = cuts_between_keys(plan)
     if not read.index_columns:
-        return [0, *(_of_equals(one, number, 0, run.rows) for one in at), run.rows]
+        return [0, *(_of_equals(one, number, 0, sorted_file.rows) for one in at), sorted_file.rows]
     kinds = {name: batches[0].schema.field(name).type for name in read.index_columns}
     keys = SortKeys.of(gathered(batches, kinds, read, read.index_columns), read)
     del batches
     starts = keys.series_starts()
-    ends = [*starts[1:].tolist(), run.rows]
+    ends = [*starts[1:].tolist(), sorted_file.rows]
     names = [keys.at(start) for start in starts.tolist()]
     found = [0]
     for one in at:
         series = bisect_left(names, one.ids)
         if series == len(names) or names[series] != one.ids:
-            found.append(int(starts[series]) if series < len(names) else run.rows)
+            found.append(int(starts[series]) if series < len(names) else sorted_file.rows)
             continue
         low, high = int(starts[series]), ends[series]
         if keys.ticks is not None:
@@ -136,7 +140,7 @@ def run_bounds(
             high = low + int(np.searchsorted(ticks, one.time, side="right"))
             low += int(np.searchsorted(ticks, one.time, side="left"))
         found.append(low if between_keys else _of_equals(one, number, low, high))
-    return [*found, run.rows]
+    return [*found, sorted_file.rows]
 
 
 def cuts_between_keys(plan: PreparationPlan) -> bool:
@@ -144,14 +148,14 @@ def cuts_between_keys(plan: PreparationPlan) -> bool:
     return plan.options.read.time is not None and plan.options.duplicates != "keep"
 
 
-def _of_equals(splitter: Splitter, run: int, low: int, high: int) -> int:
+def _of_equals(splitter: Splitter, number: int, low: int, high: int) -> int:
     """Return the end of the rows before a splitter, of rows [low, high) with equal keys."""
-    if run == splitter.run:
+    if number == splitter.file:
         return splitter.position
-    return high if run < splitter.run else low
+    return high if number < splitter.file else low
 
 
-def part_name(number: int) -> str:
+def file_name(number: int) -> str:
     """Return the name of a file of the result."""
     return f"part-{number:05}.parquet"
 
@@ -160,38 +164,38 @@ def _result_path(plan: PreparationPlan, number: int) -> str:
     return os.path.join(plan.folder, f"part-{number:05}.json")
 
 
-def part_result(layout: FileLayout, number: int) -> WrittenPart | None:
+def file_result(layout: FileLayout, number: int) -> WrittenFile | None:
     """Return what was written of a file, None if it is not done."""
     path = _result_path(layout.plan, number)
     if not filesystem.exists(path):
         return None
-    part = WrittenPart(*parse_json(filesystem.read_bytes(path), repr(path)))
-    written = filesystem.join(layout.destination, part.name)
-    if not filesystem.is_file(written) or filesystem.size(written) != part.nbytes:
+    written = WrittenFile(*parse_json(filesystem.read_bytes(path), repr(path)))
+    target = filesystem.join(layout.destination, written.name)
+    if not filesystem.is_file(target) or filesystem.size(target) != written.nbytes:
         return None
-    return part
+    return written
 
 
-def write_part(layout: FileLayout, number: int) -> None:
+def write_file(layout: FileLayout, number: int) -> None:
     """Sort the rows of a file and write it. Nothing is done for a file that is complete."""
-    if part_result(layout, number) is not None:
+    if file_result(layout, number) is not None:
         return
-    part = _write_local(layout, number)
+    written = _write_local(layout, number)
     if filesystem.is_remote(layout.destination):
         check_claim(layout.destination, layout.claim)
-        path = os.path.join(layout.plan.folder, part.name)
-        publish(path, filesystem.join(layout.destination, part.name))
-    filesystem.write_bytes(_result_path(layout.plan, number), json.dumps(part).encode())
+        path = os.path.join(layout.plan.folder, written.name)
+        publish(path, filesystem.join(layout.destination, written.name))
+    filesystem.write_bytes(_result_path(layout.plan, number), json.dumps(written).encode())
 
 
-def _write_local(layout: FileLayout, number: int) -> WrittenPart:
-    """Sort the rows of a file and write it, for a URL beside the sorted runs."""
+def _write_local(layout: FileLayout, number: int) -> WrittenFile:
+    """Sort the rows of a file and write it, for a URL next to the sorted files."""
     plan, read = layout.plan, layout.plan.options.read
     batches: list[Any] = []
-    for run, bounds in zip(layout.runs, layout.bounds, strict=True):
+    for sorted_file, bounds in zip(layout.sorted_files, layout.bounds, strict=True):
         start, stop = bounds[number], bounds[number + 1]
         if start < stop:
-            batches += read_batches(run.path, run.batch_rows, start, stop)
+            batches += read_batches(sorted_file.path, sorted_file.batch_rows, start, stop)
     rows = gathered(batches, layout.kinds, read, plan.wanted)
     del batches
     unsorted = SortKeys.of(rows, read)
@@ -201,7 +205,7 @@ def _write_local(layout: FileLayout, number: int) -> WrittenPart:
     kept = _kept(layout, keys, rows)
     if kept is not None:
         order, keys = order.take(pa.array(kept)), keys.take(kept)
-    name = part_name(number)
+    name = file_name(number)
     is_remote = filesystem.is_remote(layout.destination)
     path = os.path.join(plan.folder if is_remote else layout.destination, name)
     groups = -(-keys.rows // layout.group_rows)
@@ -209,7 +213,7 @@ def _write_local(layout: FileLayout, number: int) -> WrittenPart:
     nbytes = write_parquet(
         path, schema, _row_groups(rows, order, schema, groups), plan.options.compression
     )
-    return WrittenPart(
+    return WrittenFile(
         name,
         keys.rows,
         nbytes,
