@@ -104,7 +104,7 @@ format: $(VENV)/.lint  ## format all sources
 stubs: $(VENV)/.test  ## regenerate src/windeck/_core.pyi from the built extension
 	$(BIN)/python tests/stubs.py > build/_core.pyi && mv build/_core.pyi src/windeck/_core.pyi
 
-bench: $(VENV)/.bench  ## every figure, as ratios, with one table and one picture in out/
+bench: $(VENV)/.bench  ## every figure, as ratios, into benchmarks/RESULTS.md; ARGS="orders gather" for some
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 wheel: $(VENV)/.tools  ## a wheel in dist/, tested in an empty environment without a compiler

@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, one table, one picture.
+"""`make bench`: every benchmark, one table, one picture, and the newest figures in RESULTS.md.
 
 Each module bench_<question>.py has `rows()`, a generator of Row values.
 """
@@ -10,7 +10,9 @@ import importlib
 import json
 import os
 import platform
+import re
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
 import measure
@@ -19,6 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+
+#: The newest figures of every benchmark, a section for each.
+RESULTS = HERE / "RESULTS.md"
 
 
 def modules(names: list[str]) -> list[str]:
@@ -45,14 +50,31 @@ def table(rows: list[Row]) -> Table:
     return view
 
 
-def markdown(rows: list[Row], machine: str) -> str:
-    """The table as it stands in docs/figures.md."""
-    lines = [f"Machine: {machine}.", "", "| question | ours | rival | ratio | asked |"]
-    lines.append("|---|---|---|---|---|")
+def section(name: str, rows: list[Row], machine: str) -> str:
+    """The section of a benchmark in RESULTS.md."""
+    lines = [f"## {name}", "", f"Machine: {machine}.", ""]
+    lines += ["| question | ours | rival | ratio | asked |", "|---|---|---|---|---|"]
     for row in rows:
         asked = "" if row.needed is None else f"{row.needed:.3g}"
         lines.append(f"| {row.question} | {row.ours} | {row.rival} | {row.ratio} | {asked} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def updated(results: str, sections: dict[str, str]) -> str:
+    """The text of RESULTS.md with the sections of some benchmarks in place of their former ones."""
+    head, *former = re.split(r"^(?=## )", results, flags=re.MULTILINE)
+    kept = {text.split("\n", 1)[0].removeprefix("## "): text for text in former}
+    found = {**kept, **sections}
+    texts = [head, *(found[name] for name in sorted(found))]
+    return "\n\n".join(map(str.strip, texts)) + "\n"
+
+
+def processor() -> str:
+    """The model of the processor, as far as the system names it."""
+    facts = Path("/proc/cpuinfo")
+    text = facts.read_text(encoding="utf-8") if facts.exists() else ""
+    model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def picture(rows: list[Row], path: Path) -> None:
@@ -92,21 +114,25 @@ def main() -> None:
     import windeck._core as core
 
     console = Console()
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {core.simd()}"
+    machine = f"{processor()}, {os.cpu_count()} cores, {core.simd()}, {date.today().isoformat()}"
     console.print(f"machine: {machine}")
-    rows: list[Row] = []
+    by_name: dict[str, list[Row]] = {}
     for name in modules(arguments.names):
         console.print(f"[dim]{name} ...[/dim]")
+        by_name[name.removeprefix("bench_")] = found = []
         for row in importlib.import_module(name).rows():
             console.print(f"  {row.question} against {row.rival}: {row.ratio}")
-            rows.append(row)
+            found.append(row)
+    rows = [row for found in by_name.values() for row in found]
     console.print(table(rows))
     (arguments.out / "bench.json").write_text(
         json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1)
     )
-    (arguments.out / "bench.md").write_text(markdown(rows, machine))
+    # A benchmark whose rival is not installed has no rows, and its section stays as it is.
+    sections = {name: section(name, found, machine) for name, found in by_name.items() if found}
+    RESULTS.write_text(updated(RESULTS.read_text(encoding="utf-8"), sections), encoding="utf-8")
     picture(rows, arguments.out / "bench.png")
-    console.print(f"wrote bench.json, bench.md and bench.png into {arguments.out}")
+    console.print(f"wrote {RESULTS}, and bench.json and bench.png into {arguments.out}")
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def test_metadata(paths: dict[str, Path]) -> None:
             assert min(file.stored_bytes(name)) > 0
     plain = open_parted(str(paths["uncompressed"])).file
     assert 8 * 37 + 5 <= plain.stored_bytes("f64")[0] < 8 * 37 + 64  # values and validity
-    assert plain.splits(["f64", "flag", "time"])
+    assert plain.splits(["f64", "f16", "i8", "flag", "day", "time", "u32"])
     assert not plain.splits(["f64", "text"])
     assert not open_parted(str(paths["lz4"])).file.splits(["f64"])
     digests = {open_parted(str(path)).file.content_digest() for path in paths.values()}
@@ -318,3 +318,11 @@ def test_changes_of_a_file(tmp_path: Path) -> None:
     stored = open_parted(str(path))
     with pytest.raises(ValueError, match=r"a\.parquet' changed while"), unchanged([stored]):
         touch(path)
+    stored = open_parted(str(path))
+    # An error of the block is explained by the change; no tag is named where there is none.
+    message = r"it has \d+ bytes and time \d+, expected \d+ bytes and time \d+; read the table again$"
+    with pytest.raises(ValueError, match=message), unchanged([stored]):
+        touch(path)
+        raise ValueError("damaged")
+    with pytest.raises(ValueError, match="^damaged$"), unchanged([open_parted(str(path))]):
+        raise ValueError("damaged")
