@@ -15,14 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 import rocksdict
 
-from windeck._util.file_limit import allow_open_files
 from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores import embedded
-from windeck.checkpoint.stores.embedded import SEAL_KEY, translate_engine_error
+from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.protocol import (
     Facts,
     Items,
@@ -33,6 +32,13 @@ from windeck.checkpoint.stores.protocol import (
     is_empty_range,
     key_range,
 )
+from windeck.checkpoint.stores.rocksdb_bulk import (
+    is_empty_part,
+    write_part,
+    write_removals,
+    write_tables,
+)
+from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
@@ -45,11 +51,8 @@ FACTS = Facts(
     shared_readers=True,
     ordered=True,
 )
-COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: Bytes of the log in memory, which the engine then writes to a table.
-WRITE_BUFFER_BYTES = 16 << 20
 #: Seconds without a compaction after which keys were removed as far as possible.
 IDLE_SECONDS = 2.0
 #: A folder in memory on Linux, in which small files take less time.
@@ -252,8 +255,6 @@ class RocksDBStore:
             embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
-        from windeck.checkpoint.stores.rocksdb_bulk import write_removals
-
         name = f"bulk-{os.getpid()}-{os.urandom(8).hex()}"
         try:
             self._ingest_tables(write_removals(self._where, name, ranges))
@@ -309,8 +310,6 @@ class RocksDBStore:
             return True
 
     def bulk_load(self, items: Items) -> int:
-        from windeck.checkpoint.stores.rocksdb_bulk import write_tables  # not needed to read
-
         self._writable  # noqa: B018 - raises before items are consumed
         name = f"bulk-{os.getpid()}-{os.urandom(8).hex()}"
         try:
@@ -322,8 +321,6 @@ class RocksDBStore:
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
-        from windeck.checkpoint.stores.rocksdb_bulk import is_empty_part
-
         self._writable  # noqa: B018
         paths = embedded.find_parts(self._where, names)
         full = [path for path in paths if not is_empty_part(path)]
@@ -427,13 +424,6 @@ class RocksDBStore:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
                 embedded.remove(os.path.join(folder, name))
-
-
-def write_part(url: StoreURL, name: str, items: Items) -> int:
-    """See `windeck.checkpoint.stores.write_part`."""
-    from windeck.checkpoint.stores import rocksdb_bulk
-
-    return rocksdb_bulk.write_part(url, name, items)
 
 
 def open_url(url: StoreURL) -> RocksDBStore:
@@ -551,42 +541,6 @@ class RocksDBSnapshot:
         return None
 
 
-def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
-    """Return the options of a database at `path`, or of a table file (None)."""
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_paranoid_checks(True)
-    # A record cut off by a crash ends the log; a damaged one is an error. See embedded.Seal.
-    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
-    compression = url.choice("compression", COMPRESSIONS, "none")
-    options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    # Small tables are merged in the background. Of the styles, only this one deletes tables without
-    # reading them, if all their keys were removed. It does not merge them with the largest tables
-    # below, which hold the data, to save space: these have no values that were replaced.
-    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
-    merging = rocksdict.UniversalCompactOptions()
-    merging.min_merge_width, merging.max_size_amplification_percent = 3, 1 << 30
-    options.set_universal_compaction_options(merging)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(1 << 20)
-    options.set_target_file_size_base(256 << 20)
-    # Open all tables with the database: a reader, because the writer may remove them; and because
-    # `get_unchecked` would open a table without verifying its index, which stays in memory.
-    options.set_max_open_files(-1)
-    if path is not None:
-        count = sum(name.endswith(".sst") for name in os.listdir(path))
-        # Readers, and iterators over new tables, keep them open.
-        allow_open_files(2 * count + 512)
-        # The engine starts all threads that it may use to open tables (default: 16), even for few.
-        options.set_max_file_opening_threads(min(max(count, 1), 16))
-    tables = rocksdict.BlockBasedOptions()
-    tables.set_format_version(5)  # readable by RocksDB from 6.6 on
-    tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
-    options.set_block_based_table_factory(tables)
-    return options
-
-
 @contextmanager
 def readable(path: str) -> Iterator[str]:
     """Yield a folder of links to the files of a database, in which to open it for reading.
@@ -602,16 +556,3 @@ def readable(path: str) -> Iterator[str]:
             ):
                 os.symlink(os.path.join(os.path.abspath(path), name), os.path.join(folder, name))
         yield folder
-
-
-def fail(error: Exception, doing: str, where: str) -> NoReturn:
-    """Raise the built-in error for an error of the engine.
-
-    rocksdict raises plain Exception, and OSError when it creates folders. Other errors are raised
-    unchanged.
-    """
-    if isinstance(error, rocksdict.DbClosedError):
-        raise ValueError(f"the store {where} is closed") from None
-    if type(error) is not Exception and not isinstance(error, OSError):
-        raise error
-    raise translate_engine_error(error, doing, where) from error
