@@ -339,10 +339,11 @@ class RocksDBStore:
             embedded.drop_part(self._where, name)
 
     def order_writes(self, before: bytes | None = None) -> None:
-        """Let no later write survive a crash without all writes so far, whatever comes next.
+        """Let no later write survive a crash without all writes so far.
 
         Tables that are ingested later are durable at once, and a log that follows this one may be
-        longer on the disk, so this one is synced.
+        longer on the disk, so this one is synced. `before` makes no difference: all keys are in one
+        log. See `windeck.checkpoint.stores.protocol.order_writes`.
         """
         with self._lock:
             db = self._writable
