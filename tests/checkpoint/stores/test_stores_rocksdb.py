@@ -651,3 +651,16 @@ def test_removed_ranges(seed: int, tmp_path: Path) -> None:
             assert dict(store.scan()) == model
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         assert dict(store.scan()) == model
+
+
+def test_a_removal_of_nothing_leaves_no_table(tmp_path: Path) -> None:
+    """The engine never compacts such a table, and a removal would wait for that."""
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load(ROWS)
+        before = set((tmp_path / "x").glob("*.sst"))
+        store.delete_range(b"a")
+        store.delete_range(b"", start=b"z")
+        assert set((tmp_path / "x").glob("*.sst")) == before
+        store.delete_range(b"")  # also what is before the key of the seal
+        assert list(store.keys()) == []
+        assert len(list((tmp_path / "x").glob("*.sst"))) <= len(before)
