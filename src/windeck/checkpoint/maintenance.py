@@ -126,9 +126,7 @@ def remove_generations(
         letter: [*_numbers(store, namespace, letter, kept, last)] for letter in keys.SMALL_LETTERS
     }
     old = set(filter(is_old, {number for numbers in held.values() for number in numbers}))
-    # Data are looked for besides these: to find a key of data, an engine reads a whole value.
-    others = _numbers(store, namespace, "t", {*kept, *old}, last)
-    data = sorted({*old, *filter(is_old, others)})
+    data = [*filter(is_old, _numbers(store, namespace, "t", kept, last))]
     small = [keys.manifest(namespace, number) for number in held["m"] if number in old]
     found, index = {*held["m"]} & old, _NeededIndex(needed)
     for letter in keys.SMALL_LETTERS[1:]:

@@ -561,6 +561,66 @@ def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
         order_writes(store)
 
 
+class PowerCuts:
+    """An open database that, at each ingestion, is copied as a power cut after it leaves it.
+
+    A copy has all tables and manifests, which an ingestion syncs, and of logs the synced bytes.
+    """
+
+    def __init__(self, db: Any, path: Path) -> None:
+        self._db, self._path, self._count = db, path, 0
+        self._synced = self._log_sizes()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def _log_sizes(self) -> dict[str, int]:
+        return {path.name: path.stat().st_size for path in self._path.glob("*.log")}
+
+    def flush_wal(self, sync: bool) -> None:
+        self._db.flush_wal(sync)
+        if sync:
+            self._synced = self._log_sizes()
+
+    def ingest_external_file(self, *args: Any) -> None:
+        self._db.set_options({"disable_auto_compactions": "true"})  # no file vanishes meanwhile
+        self._db.ingest_external_file(*args)
+        copy = self._path.with_name(f"cut-{self._count}")
+        shutil.copytree(self._path, copy)
+        for log in copy.glob("*.log"):
+            os.truncate(log, self._synced.get(log.name, 0))
+        self._count += 1
+        self._db.set_options({"disable_auto_compactions": "false"})
+
+
+def test_a_removal_that_survives_a_power_cut_has_all_writes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of removals is durable at once, so the log is synced before it is ingested."""
+    import rocksdict
+
+    real = rocksdict.Rdict
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            rocksdict,
+            "Rdict",
+            lambda path, *args, **kw: PowerCuts(real(path, *args, **kw), Path(path)),
+        )
+        with open_store(f"rocksdb://{tmp_path}/x") as store:
+            store.put_many([(b"data/0", b"0"), (b"data/1", b"1")])
+            store.sync()
+            for i in range(2):
+                store.put_many([(b"before/%d" % i, b"2")])
+                store.delete_range(b"data/%d" % i)
+                store.put_many([(b"later", b"3")])  # not synced
+    expected = {b"before/0": b"2", b"data/1": b"1"}
+    with open_store(f"rocksdb://{tmp_path}/cut-0") as store:
+        assert dict(store.scan()) == expected
+    expected = {b"before/0": b"2", b"before/1": b"2", b"later": b"3"}
+    with open_store(f"rocksdb://{tmp_path}/cut-1") as store:
+        assert dict(store.scan()) == expected
+
+
 def test_a_save_syncs_twice(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     for step in range(1, 4):
@@ -591,3 +651,16 @@ def test_removed_ranges(seed: int, tmp_path: Path) -> None:
             assert dict(store.scan()) == model
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         assert dict(store.scan()) == model
+
+
+def test_a_removal_of_nothing_leaves_no_table(tmp_path: Path) -> None:
+    """The engine never compacts such a table, and a removal would wait for that."""
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        store.bulk_load(ROWS)
+        before = set((tmp_path / "x").glob("*.sst"))
+        store.delete_range(b"a")
+        store.delete_range(b"", start=b"z")
+        assert set((tmp_path / "x").glob("*.sst")) == before
+        store.delete_range(b"")  # also what is before the key of the seal
+        assert list(store.keys()) == []
+        assert len(list((tmp_path / "x").glob("*.sst"))) <= len(before)

@@ -25,7 +25,7 @@ import rocksdict  # noqa: E402
 from windeck.checkpoint.stores import rocksdb_bulk, rocksdb_sst  # noqa: E402
 from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
 from windeck.checkpoint.stores.protocol import ParallelItems  # noqa: E402
-from windeck.checkpoint.stores.rocksdb import options_for  # noqa: E402
+from windeck.checkpoint.stores.rocksdb_engine import options_for  # noqa: E402
 from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
 from windeck.io.local_files import create_file  # noqa: E402
 

@@ -15,14 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 import rocksdict
 
-from windeck._util.file_limit import allow_open_files
 from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores import embedded
-from windeck.checkpoint.stores.embedded import SEAL_KEY, translate_engine_error
+from windeck.checkpoint.stores.embedded import SEAL_KEY
 from windeck.checkpoint.stores.protocol import (
     Facts,
     Items,
@@ -33,6 +32,13 @@ from windeck.checkpoint.stores.protocol import (
     is_empty_range,
     key_range,
 )
+from windeck.checkpoint.stores.rocksdb_bulk import (
+    is_empty_part,
+    write_part,
+    write_removals,
+    write_tables,
+)
+from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
 from windeck.checkpoint.stores.urls import StoreURL
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
@@ -45,11 +51,8 @@ FACTS = Facts(
     shared_readers=True,
     ordered=True,
 )
-COMPRESSIONS = ("none", "lz4", "zstd")
 #: Bytes of one table file of a bulk load.
 TABLE_BYTES = 1 << 30
-#: Bytes of the log in memory, which the engine then writes to a table.
-WRITE_BUFFER_BYTES = 16 << 20
 #: Seconds without a compaction after which keys were removed as far as possible.
 IDLE_SECONDS = 2.0
 #: A folder in memory on Linux, in which small files take less time.
@@ -245,15 +248,20 @@ class RocksDBStore:
             ranges = [pair for pair in ranges if not is_empty_range(pair)]
             if not ranges:
                 return
-            # Tables that are ingested are durable at once: no write before them may be lost.
-            self.order_writes()
-            self._remove(ranges)
+            # The engine never compacts the table of a removal that removes nothing.
+            full = [pair for pair in ranges if self._has_keys(*pair)]
+            if full:
+                # Tables that are ingested are durable at once: no write before them may be lost.
+                self.order_writes()
+                self._remove(full)
             self._wait_for_compaction(ranges)
             embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
-    def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
-        from windeck.checkpoint.stores.rocksdb_bulk import write_removals
+    def _has_keys(self, first: bytes, end: bytes) -> bool:
+        """Return True if a key is in [first, end)."""
+        return next(self.keys(start=first, stop=end), None) is not None
 
+    def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         name = f"bulk-{os.getpid()}-{os.urandom(8).hex()}"
         try:
             self._ingest_tables(write_removals(self._where, name, ranges))
@@ -269,23 +277,23 @@ class RocksDBStore:
         def number(name: str) -> int:
             return db.property_int_value(f"rocksdb.{name}") or 0
 
-        failed, pause, idle = number("background-errors"), 0.0001, 0.0
-        while number("background-errors") == failed and idle < IDLE_SECONDS:
+        failed, pause, idle = number("background-errors"), 0.0002, 0.0
+        while True:
+            time.sleep(pause)  # no compaction takes less
+            pause, idle = min(2 * pause, 0.01), idle + pause
             # A compaction removes the tables of removals from the list, then files from the disk.
+            tables = db.live_files()
             is_done = not any(
                 one["start_key"] in firsts and one["num_deletions"] == one["num_entries"]
-                for one in db.live_files()
+                for one in tables
             )
             if number("num-running-compactions"):
                 idle = 0.0
-            elif is_done:
+            elif is_done or idle > IDLE_SECONDS or number("background-errors") > failed:
                 break
-            time.sleep(pause)
-            pause, idle = min(2 * pause, 0.01), idle + pause
         # Removed keys may be left in tables that also have others. A call that merges these merges
         # all tables of the database, so it is made only if they are half of it.
         first, end = ranges[0][0], ranges[-1][1]
-        tables = db.live_files()
         mixed = sum(
             one["size"] for one in tables if one["start_key"] < end and one["end_key"] >= first
         )
@@ -309,8 +317,6 @@ class RocksDBStore:
             return True
 
     def bulk_load(self, items: Items) -> int:
-        from windeck.checkpoint.stores.rocksdb_bulk import write_tables  # not needed to read
-
         self._writable  # noqa: B018 - raises before items are consumed
         name = f"bulk-{os.getpid()}-{os.urandom(8).hex()}"
         try:
@@ -322,8 +328,6 @@ class RocksDBStore:
         return count
 
     def ingest_parts(self, names: Sequence[str]) -> None:
-        from windeck.checkpoint.stores.rocksdb_bulk import is_empty_part
-
         self._writable  # noqa: B018
         paths = embedded.find_parts(self._where, names)
         full = [path for path in paths if not is_empty_part(path)]
@@ -342,10 +346,11 @@ class RocksDBStore:
             embedded.drop_part(self._where, name)
 
     def order_writes(self, before: bytes | None = None) -> None:
-        """Let no later write survive a crash without all writes so far, whatever comes next.
+        """Let no later write survive a crash without all writes so far.
 
         Tables that are ingested later are durable at once, and a log that follows this one may be
-        longer on the disk, so this one is synced.
+        longer on the disk, so this one is synced. `before` makes no difference: all keys are in one
+        log. See `windeck.checkpoint.stores.protocol.order_writes`.
         """
         with self._lock:
             db = self._writable
@@ -427,13 +432,6 @@ class RocksDBStore:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(prefix):
                 embedded.remove(os.path.join(folder, name))
-
-
-def write_part(url: StoreURL, name: str, items: Items) -> int:
-    """See `windeck.checkpoint.stores.write_part`."""
-    from windeck.checkpoint.stores import rocksdb_bulk
-
-    return rocksdb_bulk.write_part(url, name, items)
 
 
 def open_url(url: StoreURL) -> RocksDBStore:
@@ -551,42 +549,6 @@ class RocksDBSnapshot:
         return None
 
 
-def options_for(url: StoreURL, path: str | None = None) -> rocksdict.Options:
-    """Return the options of a database at `path`, or of a table file (None)."""
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_paranoid_checks(True)
-    # A record cut off by a crash ends the log; a damaged one is an error. See embedded.Seal.
-    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
-    compression = url.choice("compression", COMPRESSIONS, "none")
-    options.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    # Small tables are merged in the background. Of the styles, only this one deletes tables without
-    # reading them, if all their keys were removed. It does not merge them with the largest tables
-    # below, which hold the data, to save space: these have no values that were replaced.
-    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
-    merging = rocksdict.UniversalCompactOptions()
-    merging.min_merge_width, merging.max_size_amplification_percent = 3, 1 << 30
-    options.set_universal_compaction_options(merging)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(1 << 20)
-    options.set_target_file_size_base(256 << 20)
-    # Open all tables with the database: a reader, because the writer may remove them; and because
-    # `get_unchecked` would open a table without verifying its index, which stays in memory.
-    options.set_max_open_files(-1)
-    if path is not None:
-        count = sum(name.endswith(".sst") for name in os.listdir(path))
-        # Readers, and iterators over new tables, keep them open.
-        allow_open_files(2 * count + 512)
-        # The engine starts all threads that it may use to open tables (default: 16), even for few.
-        options.set_max_file_opening_threads(min(max(count, 1), 16))
-    tables = rocksdict.BlockBasedOptions()
-    tables.set_format_version(5)  # readable by RocksDB from 6.6 on
-    tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
-    options.set_block_based_table_factory(tables)
-    return options
-
-
 @contextmanager
 def readable(path: str) -> Iterator[str]:
     """Yield a folder of links to the files of a database, in which to open it for reading.
@@ -602,16 +564,3 @@ def readable(path: str) -> Iterator[str]:
             ):
                 os.symlink(os.path.join(os.path.abspath(path), name), os.path.join(folder, name))
         yield folder
-
-
-def fail(error: Exception, doing: str, where: str) -> NoReturn:
-    """Raise the built-in error for an error of the engine.
-
-    rocksdict raises plain Exception, and OSError when it creates folders. Other errors are raised
-    unchanged.
-    """
-    if isinstance(error, rocksdict.DbClosedError):
-        raise ValueError(f"the store {where} is closed") from None
-    if type(error) is not Exception and not isinstance(error, OSError):
-        raise error
-    raise translate_engine_error(error, doing, where) from error

@@ -14,7 +14,7 @@ import rocksdict
 from windeck._util.threads import Pool
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Pieces, iter_ascending_pieces
-from windeck.checkpoint.stores.rocksdb import COMPRESSIONS, fail, options_for
+from windeck.checkpoint.stores.rocksdb_engine import COMPRESSIONS, fail, options_for
 from windeck.checkpoint.stores.rocksdb_sst import TableWriter
 from windeck.checkpoint.stores.urls import StoreURL
 from windeck.io.local_files import (
@@ -34,7 +34,10 @@ THREADS = min(2, os.cpu_count() or 1)
 
 
 def write_part(url: StoreURL, name: str, items: Items) -> int:
-    """Write a table file for `RocksDBStore.ingest_parts`."""
+    """Write a table file for `RocksDBStore.ingest_parts`.
+
+    See `windeck.checkpoint.stores.write_part`.
+    """
     url.only("create", "readonly", "compression")
     embedded.prepare_folder(url, create=True)
     path = embedded.part_path(url, name)
