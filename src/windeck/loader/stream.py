@@ -406,7 +406,7 @@ class Stream:
             if len(self._epochs.ranges) > 1:
                 self._release_others(epoch)
             self._announce(source, [(epoch, places)])
-            options: dict[str, Any] = {}
+            options = {}
             if threads is not None:
                 options = self._epochs.range_of(epoch).source.methods.threads_option(threads)
             if target is not None:
