@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,31 @@ def test_the_save_of_a_header_is_read_unverified() -> None:
     value = encode(LABEL, b"")
     assert values.save_of(value) == LABEL.save
     assert values.save_of(value[:-1]) is None
+
+
+def test_the_generation_of_a_value_is_replaced() -> None:
+    moved = values.with_generation(encode(LABEL, b"hello"), 9)
+    assert moved == encode(LABEL._replace(generation=9), b"hello")
+
+
+@pytest.mark.parametrize(("room", "requests"), [(1, [1] * 5), (2, [2, 2, 1]), (9, [5])])
+def test_values_are_requested_in_batches(room: int, requests: list[int]) -> None:
+    """A batch has as many values as fit, with the bytes of their keys, and one or more."""
+    payloads = [bytes([number]) * 100 for number in range(5)]
+    wanted = [(keys.chunk("run", 5, 3, 7, n), LABEL._replace(index=n), 100) for n in range(5)]
+    held = {
+        key: encode(label, data) for (key, label, _), data in zip(wanted, payloads, strict=True)
+    }
+    asked: list[int] = []
+
+    def get_many(some: Any) -> list[bytes]:
+        asked.append(len(some))
+        return [held[key] for key in some]
+
+    limit = room * (100 + values.KEY_BYTES)
+    view: Any = SimpleNamespace(get_many=get_many, facts=SimpleNamespace(read_bytes=limit))
+    assert [bytes(payload) for payload in values.read_payloads(view, wanted)] == payloads
+    assert asked == requests
 
 
 def test_each_flipped_bit_and_each_length_is_found_out() -> None:

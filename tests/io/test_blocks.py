@@ -171,7 +171,7 @@ def test_metadata(paths: dict[str, Path]) -> None:
             assert min(file.stored_bytes(name)) > 0
     plain = open_parted(str(paths["uncompressed"])).file
     assert 8 * 37 + 5 <= plain.stored_bytes("f64")[0] < 8 * 37 + 64  # values and validity
-    assert plain.splits(["f64", "flag", "time"])
+    assert plain.splits(["f64", "f16", "i8", "flag", "day", "time", "u32"])
     assert not plain.splits(["f64", "text"])
     assert not open_parted(str(paths["lz4"])).file.splits(["f64"])
     digests = {open_parted(str(path)).file.content_digest() for path in paths.values()}
@@ -300,6 +300,10 @@ def test_changes_of_a_file(tmp_path: Path) -> None:
             file.write(b"more")
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
+    def fail_after(change: Callable[[], None]) -> None:
+        change()
+        raise ValueError("damaged")
+
     changes: list[tuple[Callable[[Path], Any], type[Exception]]] = [
         (touch, ValueError),
         (append, ValueError),
@@ -318,3 +322,11 @@ def test_changes_of_a_file(tmp_path: Path) -> None:
     stored = open_parted(str(path))
     with pytest.raises(ValueError, match=r"a\.parquet' changed while"), unchanged([stored]):
         touch(path)
+    stored = open_parted(str(path))
+    # An error of the block is explained by the change; no tag is named where there is none.
+    state = r"\d+ bytes and time \d+"
+    message = rf"it has {state}, expected {state}; read the table again$"
+    with pytest.raises(ValueError, match=message), unchanged([stored]):
+        fail_after(lambda: touch(path))
+    with pytest.raises(ValueError, match=r"^damaged$"), unchanged([open_parted(str(path))]):
+        fail_after(lambda: None)
