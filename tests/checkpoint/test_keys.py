@@ -23,6 +23,14 @@ def test_a_key_is_parsed_in_its_namespace_only(letter: str, namespace: str) -> N
         assert key.startswith(keys.prefix(namespace, letter, generation)) == bool(rest)
 
 
+def test_namespaces_have_up_to_200_characters() -> None:
+    for namespace in ("a", "a" * 200):
+        assert keys.check_namespace(namespace) == namespace
+    for namespace in ("", "a" * 201, "a b", "run/m/" + "0" * 16):
+        with pytest.raises(ValueError, match="expected a namespace"):
+            keys.check_namespace(namespace)
+
+
 def test_other_keys_are_not_parsed() -> None:
     for letter, end in itertools.product("dm", [b"x", b"/0", b"/", b"/00000001" * 4, b"/0000000g"]):
         assert keys.parse("run", keys.make("run", letter, 5) + end) is None

@@ -300,6 +300,10 @@ def test_changes_of_a_file(tmp_path: Path) -> None:
             file.write(b"more")
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
+    def fail_after(change: Callable[[], None]) -> None:
+        change()
+        raise ValueError("damaged")
+
     changes: list[tuple[Callable[[Path], Any], type[Exception]]] = [
         (touch, ValueError),
         (append, ValueError),
@@ -320,9 +324,9 @@ def test_changes_of_a_file(tmp_path: Path) -> None:
         touch(path)
     stored = open_parted(str(path))
     # An error of the block is explained by the change; no tag is named where there is none.
-    message = r"it has \d+ bytes and time \d+, expected \d+ bytes and time \d+; read the table again$"
+    state = r"\d+ bytes and time \d+"
+    message = rf"it has {state}, expected {state}; read the table again$"
     with pytest.raises(ValueError, match=message), unchanged([stored]):
-        touch(path)
-        raise ValueError("damaged")
-    with pytest.raises(ValueError, match="^damaged$"), unchanged([open_parted(str(path))]):
-        raise ValueError("damaged")
+        fail_after(lambda: touch(path))
+    with pytest.raises(ValueError, match=r"^damaged$"), unchanged([open_parted(str(path))]):
+        fail_after(lambda: None)
