@@ -536,6 +536,15 @@ def test_small_keys_are_seldom_rewritten(tmp_path: Path) -> None:
     assert rewritten_bytes(tmp_path / "x") <= 2 * saved
 
 
+def test_saves_without_tensors_leave_few_files(tmp_path: Path) -> None:
+    """Their generations have no data, so there are none to remove."""
+    need("rocksdb")
+    with open_store(f"rocksdb://{tmp_path}/x") as store:
+        for step in range(12):
+            checkpoint.save(store, step=step, extra={}, keep=1)
+    assert len(list((tmp_path / "x").glob("*.sst"))) < 8
+
+
 def test_the_log_of_the_engine_stays_small(tmp_path: Path) -> None:
     need("rocksdb")
     with open_store(f"rocksdb://{tmp_path}/x") as store:
