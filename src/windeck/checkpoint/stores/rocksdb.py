@@ -39,7 +39,7 @@ from windeck.checkpoint.stores.rocksdb_bulk import (
     write_tables,
 )
 from windeck.checkpoint.stores.rocksdb_engine import fail, options_for
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 
 __all__ = ["RocksDBStore", "open_url", "write_part"]
 
@@ -258,7 +258,11 @@ class RocksDBStore:
             embedded.reserve_space(self._path)  # for the next time, if `make_room` removed it
 
     def _has_keys(self, first: bytes, end: bytes) -> bool:
-        """Return True if a key is in [first, end)."""
+        """Return True if keys are in [first, end), or were and have space of their own."""
+        # First by the list of tables: to find a key, the engine reads its value.
+        tables = self._writable.live_files()
+        if any(first <= one["start_key"] and one["end_key"] < end for one in tables):
+            return True
         return next(self.keys(start=first, stop=end), None) is not None
 
     def _remove(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:

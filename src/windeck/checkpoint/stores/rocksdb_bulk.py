@@ -16,7 +16,7 @@ from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.protocol import Items, ParallelItems, Pieces, iter_ascending_pieces
 from windeck.checkpoint.stores.rocksdb_engine import COMPRESSIONS, fail, options_for
 from windeck.checkpoint.stores.rocksdb_sst import TableWriter
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.io.local_files import (
     create_file,
     fsync_folder,

@@ -9,7 +9,7 @@ import rocksdict
 
 from windeck._util.file_limit import allow_open_files
 from windeck.checkpoint.stores.embedded import translate_engine_error
-from windeck.checkpoint.stores.urls import StoreURL
+from windeck.checkpoint.stores.store_url import StoreURL
 
 __all__ = ["COMPRESSIONS", "fail", "options_for"]
 
