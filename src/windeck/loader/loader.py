@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 from weakref import WeakValueDictionary
@@ -35,6 +34,7 @@ from windeck.loader.batch import (
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
+from windeck.loader.pace import Pace
 from windeck.loader.read_plan import ReadPlan, plan_reads
 from windeck.loader.runs import EpochIterator
 from windeck.loader.served import Served, serve
@@ -197,7 +197,7 @@ class Loader:
         self._position = 0
         self._step = 0
         #: Shared with the copies that `restart` makes.
-        self._waited = SimpleNamespace(total=0.0, step=0.0, away=inf, made=0.0)
+        self._waited = SimpleNamespace(total=0.0, step=0.0, pace=Pace())
         self._unchecked = SimpleNamespace(ranks=bool(compare_ranks))
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0

@@ -179,7 +179,6 @@ class EpochIterator:
         self._take(run.pending, run.positions)
         if loader._prefetch_bytes is not None:
             self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
-        loader._waited.away, loader._waited.made = self._ahead.away, self._ahead.made
         return self._ahead.waited
 
     def _start(self) -> Prefetcher[Run]:
@@ -200,10 +199,13 @@ class EpochIterator:
         runs = build_runs(
             loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
         )
-        waited = loader._waited
-        ahead = Prefetcher(runs, loader.prefetch, waited.away, waited.made)
+        ahead = Prefetcher(runs, loader.prefetch, loader._waited.pace, _batches_of)
         ahead.patience, ahead.on_stall = loader.stall_timeout, loader._log_stall
         return ahead
+
+
+def _batches_of(run: Run) -> int:
+    return len(run.positions) - 1
 
 
 #: Takes the place of a batch that was handed out.
