@@ -243,7 +243,7 @@ def test_a_trial_of_a_thread_that_is_much_slower_ends_early(clock: list[float]) 
 
 
 def test_items_of_different_sizes_are_not_compared(clock: list[float]) -> None:
-    """A loop begins with small items, which take less time, whoever makes them."""
+    """A loop begins with small items, which take less time in either way."""
     pace = Pace()
     for _ in range(3):
         work = Prefetcher(itertools.count(), 2, pace, lambda number: 2**number)

@@ -96,8 +96,9 @@ class Loader:
     prefetch
         Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
         ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
-        training steps are too short for the thread to save time, runs are made on request. It is 0
-        for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
+        training steps are too short for the thread to save time, or the loop takes longer beside
+        it, runs are made on request; the loop's time is compared now and then. It is 0 for a source
+        on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default. Other sources,
         and those on a device, take no notice of it.

@@ -1,4 +1,4 @@
-"""Whether items are made ahead: what a loop takes for an item with and without it is compared.
+"""Choice between items made ahead and on request, by the time that a loop takes for an item.
 
 A thread that makes items ahead saves the time that it takes to make one where a processor is free
 meanwhile, and costs time where the step uses all of them: the step then waits for its threads that
@@ -64,9 +64,7 @@ class Pace:
         """Note the time for which the consumer was away before it asked for an item."""
         least = min(seconds, self.away)  # Once may be chance: another process was running.
         self.away = seconds
-        self._is_long = (
-            least >= SHORT_STEP or min(least, self._least_made) >= SHORT_STEP_AND_ITEM
-        )
+        self._is_long = least >= SHORT_STEP or min(least, self._least_made) >= SHORT_STEP_AND_ITEM
 
     def saw_cycle(self, seconds: float, *, ahead: bool) -> None:
         """Note the time from one item to the next, both made in one way."""
