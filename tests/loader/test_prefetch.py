@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from windeck._util import threads
 from windeck._util.threads import Task
 from windeck.loader import prefetch
 from windeck.loader.loader import Loader
+from windeck.loader.pace import Pace
 from windeck.loader.prefetch import Prefetcher
 
 # Python 3.12 and later warn of forks while torch's threads run.
@@ -111,7 +113,7 @@ def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
 
 def slow(clock: list[float], seconds: float, makers: list[str]) -> Iterator[int]:
     """Yield numbers that take some seconds if the consumer makes them, and record who does."""
-    for number in range(1000):
+    for number in itertools.count():
         makers.append(maker())
         if maker() == "consumer":
             clock[0] += seconds
@@ -140,14 +142,14 @@ def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float
             makers.append(maker())
             yield number
 
-    work = Prefetcher(items(), 2, away=0.0)
+    work = Prefetcher(items(), 2, Pace(away=0.0))
     for number in range(20):
         assert work.get() == number
-        clock[0] += 1.0 if 5 <= number < 15 else 0.0
+        clock[0] += 1.0 if 5 <= number < 12 else 0.0
         wait_until_ready(work)
-    # Items 5 and 6 are followed by work: from 8 on they are made ahead. Item 15 is followed by
+    # Items 5 and 6 are followed by work: from 8 on they are made ahead. Item 12 is followed by
     # none: what was ahead is used up.
-    away = set(range(8, 18))
+    away = set(range(8, 15))
     assert [number for number in range(20) if makers[number] == "thread"] == sorted(away)
     work.close()
 
@@ -166,17 +168,18 @@ def test_a_short_step_needs_items_that_take_as_long(
     away: float, makes: float, first: int | None, clock: list[float]
 ) -> None:
     makers: list[str] = []
-    work = Prefetcher(slow(clock, makes, makers), 2, away=0.0)
-    for _ in range(10):
+    pace = Pace(away=0.0)
+    work = Prefetcher(slow(clock, makes, makers), 2, pace)
+    for _ in range(8):
         work.get()
         clock[0] += away
         wait_until_ready(work)
-    found = [number for number, name in enumerate(makers[:10]) if name == "thread"]
-    assert found == ([] if first is None else list(range(first + 1, 10)))
+    found = [number for number, name in enumerate(makers[:8]) if name == "thread"]
+    assert found == ([] if first is None else list(range(first + 1, 8)))
     work.close()
     # The next loop begins with what was found.
     makers.clear()
-    work = Prefetcher(slow(clock, makes, makers), 2, work.away, work.made)
+    work = Prefetcher(slow(clock, makes, makers), 2, pace)
     for _ in range(5):
         work.get()
         clock[0] += away
@@ -186,32 +189,75 @@ def test_a_short_step_needs_items_that_take_as_long(
     work.close()
 
 
-def test_a_thread_that_saves_nothing_is_not_used_for_short_steps(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run_loop(
+    clock: list[float], pace: Pace, count: int, *, makes: float, alone: float, beside: float
+) -> list[bool]:
+    """Return which items of a loop the thread made.
+
+    The consumer takes `makes` seconds to make an item, and a step takes `alone` seconds, or
+    `beside` beside a thread that makes items.
+    """
     makers: list[str] = []
-    work = Prefetcher(slow(clock, 150e-6, makers), 1, away=0.0)
-    take = work._take
-
-    def late() -> int:
-        item = take()
-        work.waited = 160e-6
-        return item
-
-    monkeypatch.setattr(work, "_take", late)
-    for _ in range(12):
+    work = Prefetcher(slow(clock, makes, makers), 2, pace)
+    for _ in range(count):
         work.get()
-        clock[0] += 150e-6
         wait_until_ready(work)
+        clock[0] += beside if work._pending else alone
     work.close()
-    # The consumer makes two items between those of the thread.
-    assert [name == "thread" for name in makers[:12]] == [
-        False, False, False, True, False, False, True, False, False, True, False, False
-    ]  # fmt: skip
+    return [name == "thread" for name in makers[:count]]
+
+
+def test_a_thread_that_costs_more_than_it_saves_is_used_for_trials_alone(
+    clock: list[float],
+) -> None:
+    pace = Pace()
+    found = run_loop(clock, pace, 500, makes=0.1, alone=1.0, beside=1.4)
+    assert 5 < sum(found[:20]) < 12  # the first trial
+    assert sum(found[20:]) < 0.1 * 480
+    for _ in range(3):  # later loops go on with what was found
+        found = run_loop(clock, pace, 500, makes=0.1, alone=1.0, beside=1.4)
+        assert sum(found) < 0.05 * 500
+    # A step that waits for a device: the thread is used again, at the next trial.
+    found = run_loop(clock, pace, 3000, makes=0.1, alone=1.0, beside=1.0)
+    assert all(found[1100:1500])
+    assert sum(found) > 0.6 * 3000
+
+
+def test_a_thread_that_saves_time_is_used_but_for_trials(clock: list[float]) -> None:
+    for beside in (1.0, 1.05):
+        found = run_loop(clock, Pace(), 500, makes=0.1, alone=1.0, beside=beside)
+        assert all(found[1:6])
+        assert sum(found) > 0.92 * 500
+    # A step that begins to use all processors.
+    pace = Pace()
+    run_loop(clock, pace, 100, makes=0.1, alone=1.0, beside=1.0)
+    found = run_loop(clock, pace, 3000, makes=0.1, alone=1.0, beside=2.5)
+    assert not any(found[1100:1500])
+
+
+def test_a_trial_of_a_thread_that_is_much_slower_ends_early(clock: list[float]) -> None:
+    pace = Pace()
+    run_loop(clock, pace, 30, makes=0.1, alone=1.0, beside=3.0)
+    found = run_loop(clock, pace, 1000, makes=0.1, alone=1.0, beside=3.0)
+    assert 0 < sum(found) < 20
+
+
+def test_items_of_different_sizes_are_not_compared(clock: list[float]) -> None:
+    """A loop begins with small items, which take less time in either way."""
+    pace = Pace()
+    for _ in range(3):
+        work = Prefetcher(itertools.count(), 2, pace, lambda number: 2**number)
+        for number in range(6):
+            work.get()
+            wait_until_ready(work)
+            clock[0] += 2**number
+        work.close()
+    assert pace.makes_ahead
+    assert not any(pace._seconds.values())
 
 
 def test_no_thread_starts_without_a_reason(clock: list[float]) -> None:
-    work = Prefetcher(iter(range(10)), 2, away=0.0)
+    work = Prefetcher(iter(range(10)), 2, Pace(away=0.0))
     assert [work.get() for _ in range(5)] == list(range(5))
     assert background() == []
     work.close()

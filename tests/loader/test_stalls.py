@@ -14,7 +14,7 @@ import windeck as wd
 
 
 class Slow:
-    """A source whose sample 60 comes once it is allowed to."""
+    """A source whose sample 8 comes once it is allowed to."""
 
     def __init__(self) -> None:
         self.fingerprint = {"slow": 1}
@@ -24,7 +24,7 @@ class Slow:
         return 100
 
     def gather(self, indices: Any, out: Any = None) -> dict[str, Any]:
-        if 60 in indices:
+        if 8 in indices:
             assert self.allowed.wait(60)
         return {"x": np.array(indices)}
 
@@ -67,7 +67,7 @@ def test_a_long_wait_is_logged_once_and_nothing_is_lost() -> None:
     assert samples == list(range(100))
     (message,) = messages
     assert message == (
-        "windeck WARNING: rank 0 has waited 2.5 s for the batch of step 30, from position 60 on "
+        "windeck WARNING: rank 0 has waited 2.5 s for the batch of step 4, from position 8 on "
         "of Stream(Slow(), order=Sequential, seed=0)"
     )
 

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from math import inf
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 from weakref import WeakValueDictionary
@@ -35,6 +35,7 @@ from windeck.loader.batch import (
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
+from windeck.loader.pace import Pace
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.questions import (
     LoaderPoint,
@@ -107,8 +108,9 @@ class Loader:
     prefetch
         Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
         ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
-        training steps are too short for the thread to save time, runs are made on request. It is 0
-        for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
+        training steps are too short for the thread to save time, or the loop takes longer beside
+        it, runs are made on request; the loop's time is compared now and then. It is 0 for a source
+        on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default. Other sources,
         and those on a device, take no notice of it.
@@ -210,7 +212,7 @@ class Loader:
         self._position = 0
         self._step = 0
         #: Shared with the copies that `restart` makes.
-        self._waited = SimpleNamespace(total=0.0, step=0.0, away=inf, made=0.0)
+        self._waited = SimpleNamespace(total=0.0, step=0.0, pace=Pace())
         self._unchecked = SimpleNamespace(ranks=bool(compare_ranks))
         #: Incremented when the loader is moved: batches made ahead before that are discarded.
         self._version = 0
@@ -718,7 +720,7 @@ class Loader:
             last = 0 if self.steps_per_epoch is not None else number
         build, sharding = self._build_batch, self._sharding()
         runs = build_runs(sharding, self._position, last, left, self.rank, build, build.makes_runs)
-        ahead = Prefetcher(runs, self.prefetch, self._waited.away, self._waited.made)
+        ahead = Prefetcher(runs, self.prefetch, self._waited.pace, attrgetter("count"))
         ahead.patience, ahead.on_stall = self.stall_timeout, self._log_stall
         return number, ahead
 

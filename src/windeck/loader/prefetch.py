@@ -2,9 +2,9 @@
 
 One thread is enough, and processes would copy: the work is one native call for many batches, which
 releases the GIL. Handing an item from thread to thread costs two wake-ups, often more than a short
-training step takes: an item is requested from the thread only if the consumer was away for longer
-than that, or nearly as long where items take as long, and otherwise made by the consumer. A
-consumer may stop early (break, an exception, Ctrl-C, the garbage collector, a fork, the
+training step takes, and a thread beside a step that uses all processors costs more than it saves:
+`windeck.loader.pace` decides from item to item whether the thread makes the next ones, or the
+consumer. A consumer may stop early (break, an exception, Ctrl-C, the garbage collector, a fork, the
 interpreter's exit), and each of these must end the thread.
 """
 
@@ -16,12 +16,12 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import inf
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from windeck._util.threads import Task, start
+from windeck.loader.pace import COMPARED, Pace
 
 __all__ = ["Prefetcher"]
 
@@ -29,12 +29,6 @@ __all__ = ["Prefetcher"]
 T = TypeVar("T")
 #: A message to the consumer: an item, or the error that ended the iteration.
 _Message: TypeAlias = "tuple[T] | BaseException"
-
-#: Seconds between two items below which the consumer makes the next one: about twice what it
-#: takes to wake two threads.
-SHORT_STEP = 200e-6
-#: The same where making an item takes as long: so much is saved then.
-SHORT_STEP_AND_ITEM = 100e-6
 
 
 class Prefetcher(Generic[T]):
@@ -48,10 +42,10 @@ class Prefetcher(Generic[T]):
     depth
         Maximum number of items that are ready or being made ahead; 0 for no thread. May be changed
         between two items.
-    away
-        Seconds that the consumer will be away after the first item, as far as is known.
-    made
-        Seconds that the consumer took to make an item before, as far as is known.
+    pace
+        What is known of the consumer, from earlier loops too.
+    size
+        Function that returns the size of an item. Times are compared between items of one size.
 
     Notes
     -----
@@ -62,10 +56,6 @@ class Prefetcher(Generic[T]):
     #: True before the first item, and after `close`. `__del__` may run when the interpreter has
     #: removed the globals of this module: then `atexit` has closed the prefetcher.
     _closed = True
-    #: Seconds that the consumer was away before the last `get`.
-    away: float
-    #: Seconds that the consumer took to make its last item; 0 if the thread saved nothing since.
-    made: float
     #: Seconds of waiting for an item after which `on_stall` is called once; None for never.
     patience: float | None = None
     #: Called by `get`. It must not refer to the prefetcher.
@@ -73,17 +63,27 @@ class Prefetcher(Generic[T]):
     #: Seconds that the last `get` took to wait for its item, or to make it; 0 if it was ready.
     waited = 0.0
 
-    def __init__(self, items: Iterator[T], depth: int, away: float = inf, made: float = 0) -> None:
+    def __init__(
+        self,
+        items: Iterator[T],
+        depth: int,
+        pace: Pace | None = None,
+        size: Callable[[T], int] = lambda _: 1,
+    ) -> None:
         self.depth = depth
-        self.away = away
-        self.made = made
-        self._least_made = 0.0  # Of the last two items that the consumer made.
+        self._pace = Pace() if pace is None else pace
+        self._size = size
         self._items = items
         # They block in C and are reentrant, so the garbage collector may call `close`.
         self._requests: SimpleQueue[bool] = SimpleQueue()
         self._ready: SimpleQueue[_Message[T]] = SimpleQueue()
         self._pending = 0  # Items that were requested and not yet taken.
-        self._left: float | None = None  # When the consumer was given the last item.
+        # When the consumer asked for the last item and was given it.
+        self._asked: float | None = None
+        self._left = 0.0
+        self._sizes = (0, 0)  # Of the last two items.
+        self._was_taken = False  # The last item, from the thread.
+        self._in_row = 0  # Items taken one after the other while others were requested.
         self._pid = os.getpid()
         self._thread: Task[None] | None = None
         self._closed = False
@@ -97,23 +97,37 @@ class Prefetcher(Generic[T]):
         """Return the next item; raise StopIteration if there are no more."""
         if self._closed:
             raise StopIteration
-        began = perf_counter()
-        if self._pending:
+        began, pace = perf_counter(), self._pace
+        if self._asked is not None:
+            self._record_cycle(began - self._asked)
+            pace.saw_consumer_away(began - self._left)
+        self._was_taken = self._pending > 0
+        if self._was_taken:
             item = self._take()
-            if self.waited >= self.made:  # Nothing was saved, as if the step kept the GIL.
-                self.made = self._least_made = 0.0
         else:
             item = next(self._items)
             self.waited = perf_counter() - began
-            self._least_made = min(self.made, self.waited)
-            self.made = self.waited
-        away = self.away if self._left is None else began - self._left
-        least = min(away, self.away)  # Once may be chance: another process was running.
-        if least >= SHORT_STEP or min(least, self._least_made) >= SHORT_STEP_AND_ITEM:
+            pace.saw_item_made(self.waited)
+        if self.depth and pace.makes_ahead:
             self._request()
-        self.away = away
-        self._left = perf_counter()
+            self._in_row += 1
+        else:
+            self._in_row = 0
+        self._sizes = self._sizes[1], self._size(item)
+        self._asked, self._left = began, perf_counter()
         return item
+
+    def _record_cycle(self, seconds: float) -> None:
+        """Record the time from one request of the consumer to the next.
+
+        Unless the thread was starting or ending, or the items were of different sizes.
+        """
+        if self._sizes[0] != self._sizes[1]:
+            return
+        if not self._was_taken and not self._pending:
+            self._pace.saw_cycle(seconds, ahead=False)
+        elif self._was_taken and self._in_row > min(self.depth, COMPARED):
+            self._pace.saw_cycle(seconds, ahead=True)
 
     def _take(self) -> T:
         """Take an item from the thread."""

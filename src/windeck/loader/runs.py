@@ -49,6 +49,11 @@ class Run:
     pending: PendingBatches
     positions: list[int]
 
+    @property
+    def count(self) -> int:
+        """Number of batches."""
+        return len(self.positions) - 1
+
 
 def build_runs(
     sharding: Sharding,
@@ -203,7 +208,6 @@ class EpochIterator:
         self._take(run.pending, run.positions)
         if loader._prefetch_bytes is not None:
             self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
-        loader._waited.away, loader._waited.made = self._ahead.away, self._ahead.made
         return self._ahead.waited
 
     def _start(self) -> Prefetcher[Run]:
