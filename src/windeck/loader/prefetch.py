@@ -98,6 +98,10 @@ class Prefetcher(Generic[T]):
         if self._closed:
             raise StopIteration
         began, pace = perf_counter(), self._pace
+        if not self.depth:
+            item = next(self._items)
+            self.waited = perf_counter() - began
+            return item
         if self._asked is not None:
             self._record_cycle(began - self._asked)
             pace.saw_consumer_away(began - self._left)
@@ -108,7 +112,7 @@ class Prefetcher(Generic[T]):
             item = next(self._items)
             self.waited = perf_counter() - began
             pace.saw_item_made(self.waited)
-        if self.depth and pace.makes_ahead:
+        if pace.makes_ahead:
             self._request()
             self._in_row += 1
         else:
