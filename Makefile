@@ -14,7 +14,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 SOURCES := $(shell find cpp -type f -name '*.?pp' 2>/dev/null)
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
-.PHONY: help build demo demo-text test test-slow test-cpp lint format stubs sanitize bench wheel clean
+.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize bench wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,7 +62,7 @@ demo-text: $(VENV)/.demo  ## documents, packed and mixed, under torchrun; or DAT
 build: $(VENV)/.test  ## the extension, incrementally, with what the tests need
 
 # A worker has one core, and its files in the order of tests/conftest.py: the longest first.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: test-cpp $(VENV)/.test  ## all tests but the slow ones; ARGS=tests/loader for some
 	$(PYTEST) $(ARGS)
@@ -84,6 +84,16 @@ sanitize: $(VENV)/.tools  ## the core's own tests under AddressSanitizer and UBS
 	ASAN_OPTIONS=allocator_may_return_null=1 $(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
 # --- what we run ---------------------------------------------------------------------------------
+
+# mypy keeps its results in .mypy_cache, and checks the files that have changed with those that
+# depend on them. A third process of tests would take longer to begin than it saves.
+check: WORKERS := 2
+check: $(VENV)/.lint  ## what a commit has to pass, in about two minutes: style, types, layers, some tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(PYTEST) @tests/check.txt
 
 CPP_FILES = $(shell find cpp -name '*.?pp')
 

@@ -1,0 +1,25 @@
+"""`make check` runs the files of tests that tests/check.txt lists: some of every package."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.pages import ROOT
+
+TESTS = ROOT / "tests"
+CHOSEN = (TESTS / "check.txt").read_text(encoding="utf-8").split()
+PACKAGES = sorted(
+    path.stem
+    for path in (ROOT / "src" / "windeck").iterdir()
+    if (path / "__init__.py").exists() or (TESTS / path.stem).is_dir()
+)
+
+
+def test_the_files_exist() -> None:
+    assert sorted(set(CHOSEN)) == CHOSEN
+    assert not [name for name in CHOSEN if not (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "core", "frozen"])
+def test_every_package_has_a_file(package: str) -> None:
+    assert any(name.startswith(f"tests/{package}/") for name in CHOSEN)
