@@ -32,6 +32,7 @@ from windeck.loader.batch import (
     check_device,
     check_pin_memory,
 )
+from windeck.loader.batch_groups import EpochIterator
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
@@ -45,7 +46,6 @@ from windeck.loader.questions import (
     was_visited,
 )
 from windeck.loader.read_plan import ReadPlan
-from windeck.loader.runs import EpochIterator
 from windeck.loader.served import Served
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
@@ -104,10 +104,10 @@ class Loader:
         loops. A stream without epochs needs `steps_per_epoch` for it. With `restart` every loop is
         epoch 0.
     prefetch
-        Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
-        ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
-        training steps are too short for the thread to save time, runs are made on request. It is 0
-        for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
+        Batch groups made ahead in a background thread: 0 for none, or their bytes as text, such as
+        ``"64MB"``. A group is a batch, or several small ones of together about 1 MiB. While the
+        training steps are too short for the thread to save time, groups are made on request. It is
+        0 for a source on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default. Other sources,
         and those on a device, take no notice of it.
@@ -219,7 +219,7 @@ class Loader:
             # Its batches are not made by this processor.
             self.prefetch, self._prefetch_bytes = 0, None
         self._build_batch: BatchBuilder | DeviceBatchBuilder = on_device or BatchBuilder(
-            self._members.methods,
+            self._members,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),
             device=check_device(device),
@@ -778,7 +778,7 @@ def iterated_loaders() -> list[Loader]:
 
 
 def _check_prefetch(prefetch: int | str) -> tuple[int, int | None]:
-    """Return the number of runs made ahead, at first, and the bytes that bound it."""
+    """Return the number of groups made ahead, at first, and the bytes that bound it."""
     if isinstance(prefetch, str):
         return 1, check_bytes("prefetch", prefetch)
     return check_integer("prefetch", prefetch), None

@@ -1,67 +1,50 @@
-"""Runs: the batches of several steps, made together by one gather, and iteration over them.
+"""Batch groups: the batches of several steps, made by one gather, and iteration over them.
 
 Every batch is a function of its position, so the order, the gather and the hand-over from thread
-to thread need not be done for each of them. A run ends where an epoch, an exclusion or a partial
-batch does.
+to thread need not be done for each of them. A group ends where an epoch, an exclusion or a partial
+batch does. What is the same for all groups of an epoch is looked up at its beginning.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from windeck._util.threads import unheld
 from windeck._util.validation import LIMIT
-from windeck.loader.batch import PendingBatches, Tensors, in_span
+from windeck.loader.batch import BatchBuilder, BatchGroup, Tensors, in_span, profiler
+from windeck.loader.device import DeviceBatchBuilder
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.sharding import Sharding
-from windeck.sources import Indices
 
 if TYPE_CHECKING:
     from windeck.loader.loader import Loader
 
-__all__ = ["EpochIterator", "Run", "build_runs", "next_count"]
+__all__ = ["EpochIterator", "build_groups", "next_count"]
 
-#: Bytes of a run: small enough for the caches, and to throw away. A larger batch is a run.
-RUN_BYTES = 1 << 20
-#: Batches of a run.
-RUN_BATCHES = 64
+#: Bytes of a group: small enough for the caches, and to throw away. A larger batch is a group.
+GROUP_BYTES = 1 << 20
+#: Batches of a group.
+GROUP_BATCHES = 64
 
 
 def next_count(count: int, nbytes: int) -> int:
-    """Return the number of batches in the run after one of `count` batches and `nbytes` bytes."""
-    nearest = (RUN_BYTES * count + nbytes // 2) // max(1, nbytes)
-    return max(1, min(2 * count, nearest, RUN_BATCHES))
+    """Return the number of batches in the group after one of `count` batches and `nbytes` bytes."""
+    nearest = (GROUP_BYTES * count + nbytes // 2) // max(1, nbytes)
+    return max(1, min(2 * count, nearest, GROUP_BATCHES))
 
 
-@dataclass
-class Run:
-    """Consecutive batches of one rank.
-
-    Attributes
-    ----------
-    pending
-        The batches.
-    positions
-        The loader's position before the first batch, and after each of them.
-    """
-
-    pending: PendingBatches
-    positions: list[int]
-
-
-def build_runs(
+def build_groups(
     sharding: Sharding,
     position: int,
     epoch: int,
     most_steps: int | None,
     rank: int,
-    build: Callable[[Indices, int], PendingBatches],
-    makes_runs: bool,
-) -> Iterator[Run]:
-    """Yield the batches of an epoch from `position` on, in runs that grow from one batch.
+    build: BatchBuilder | DeviceBatchBuilder,
+) -> Iterator[BatchGroup]:
+    """Yield the batches of an epoch from `position` on, in groups that grow from one batch.
 
     An error of `build` is raised in place of the batch that it belongs to. Not a method: it runs in
     the prefetching thread, which must not refer to the iterator.
@@ -75,12 +58,12 @@ def build_runs(
     most_steps
         Number of steps after which the iteration ends; None for no such limit.
     build
-        Builds the batches of positions: `windeck.loader.batch.BatchBuilder`.
-    makes_runs
-        Whether it can build several batches at once.
+        Builds the batches of positions.
     """
     left = LIMIT if most_steps is None else most_steps
-    wanted, full, size = 1, 0, sharding.step_size
+    wanted, full, size, batch_size = 1, 0, sharding.step_size, sharding.batch_size
+    makes_groups, before_rank = build.makes_groups, rank * batch_size
+    counted = (0, 0)  # The number and bytes of batches that `wanted` is computed from.
     failed_until = -1  # Positions before this one are built batch by batch.
     while left > 0:
         start = position
@@ -89,25 +72,30 @@ def build_runs(
             if start // sharding.epoch_length != epoch:
                 return
             full = sharding.full_steps(start, left)
+            rows = build.epoch_rows(start) if full else None
         count = max(1, min(wanted, full)) if start >= failed_until else 1
-        if full:
-            positions = sharding.run_positions(start, rank, range(count))
-            ends = list(range(start + size, start + (count + 1) * size, size))
-        else:
-            positions, ends = sharding.positions(start, rank), [sharding.step_end(start)]
+        end = start + count * size if full else sharding.step_end(start)
+        between = range(start + size, end, size) if full else ()
         try:
-            pending = build(positions, count)
+            if not full:
+                group = build(sharding.positions(start, rank))
+            elif rows is None or (count > 1 and size > batch_size):
+                group = build(sharding.run_positions(start, rank, range(count)), count, rows)
+            else:
+                first = start + before_rank
+                group = build(range(first, first + count * batch_size), count, rows)
         except Exception:
             if count == 1:
                 raise
-            failed_until = ends[-1]
+            failed_until = end
             continue
-        if makes_runs:
-            wanted = next_count(count, pending.nbytes)
-        yield Run(pending, [position, *ends])
-        position = ends[-1]
+        if makes_groups and (count, group.nbytes) != counted:
+            wanted, counted = next_count(count, group.nbytes), (count, group.nbytes)
+        group.positions = [position, *between, end]
+        yield group
+        position = end
         left, full = left - count, max(0, full - count)
-        del pending  # Otherwise this reference would keep the memory of a run from the pool.
+        del group  # Otherwise this reference would keep the memory of a group from the pool.
 
 
 class EpochIterator:
@@ -120,35 +108,42 @@ class EpochIterator:
 
     def __init__(self, loader: Loader) -> None:
         self._loader, self._taking = loader, threading.RLock()
-        self._ahead: Prefetcher[Run] | None = None
+        self._ahead: Prefetcher[BatchGroup] | None = None
         self._epoch: int | None = None
+        self._process = 0  # The one that started it, by its id.
         self._version = -1  # None of the loader: the first batch starts the iterator.
-        self._place = 0  # Of the next batch in the run.
-        self._take(PendingBatches([], 0), [0])
+        self._batches: list[Tensors]
+        self._positions: Sequence[int]
+        self._place: int  # Of the next batch in the group.
+        self._drop()
 
     def __iter__(self) -> Iterator[Tensors]:
         return self
 
     def __next__(self) -> Tensors:
-        with unheld(self._taking, "taking a batch"):
+        taking = self._taking
+        if taking._is_owned():  # type: ignore[attr-defined]  # `unheld` without its call
+            unheld(taking, "taking a batch")  # Raises.
+        with taking:
             loader, place = self._loader, self._place
             if self._positions[place] != loader._position or self._version != loader._version:
                 self.close()  # Another loop took this batch, or the loader was moved.
                 place = 0
             waited = 0.0
             if place == len(self._batches):
-                waited = self._next_run()
+                waited = self._next_group()
                 place = 0
             batch = self._batches[place]
-            if self._pending.event is not None:
-                self._pending.wait()
+            if self._group.event is not None:
+                self._group.wait()
             # In this order: Ctrl-C may come in between.
             loader._position = self._positions[place + 1]
             loader._step += 1
             self._place = place + 1
             self._batches[place] = NO_BATCH  # The user's reference is the only one.
-            loader._waited.step = waited
-            loader._waited.total += waited
+            waits = loader._waited
+            waits.step = waited
+            waits.total += waited
             return batch
 
     def close(self) -> None:
@@ -156,52 +151,56 @@ class EpochIterator:
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
-        self._take(PendingBatches([], 0), [self._loader._position])
+        self._drop()
 
-    def _take(self, pending: PendingBatches, positions: list[int]) -> None:
-        self._pending, self._batches, self._positions = pending, pending.batches, positions
-        self._place = 0
+    def _drop(self) -> None:
+        """Forget the group: the next batch comes from the loader's position."""
+        self._group = BatchGroup([], 0)
+        self._batches, self._positions, self._place = [], [self._loader._position], 0
 
-    def _next_run(self) -> float:
-        """Take the next run; return the seconds waited for it."""
+    def _next_group(self) -> float:
+        """Take the next group; return the seconds waited for it."""
         loader = self._loader
         while True:
-            if self._ahead is None or not self._ahead.is_alive:
+            if self._ahead is None or self._process != os.getpid():
                 self._ahead = self._start()
             try:
-                run = in_span("windeck.wait", self._ahead.get)
+                if getattr(profiler, "_is_profiler_enabled", True):
+                    group = in_span("windeck.wait", self._ahead.get)
+                else:
+                    group = self._ahead.get()
             except BaseException:  # The end, an error of the source, or Ctrl-C: end the thread.
                 self.close()
                 raise
-            if run.positions[0] == loader._position:
+            if group.positions[0] == loader._position:
                 break
-            self.close()  # Ctrl-C came after a run was taken.
-        self._take(run.pending, run.positions)
+            self.close()  # Ctrl-C came after a group was taken.
+        self._group, self._batches = group, group.batches
+        self._positions, self._place = group.positions, 0
         if loader._prefetch_bytes is not None:
-            self._ahead.depth = max(1, loader._prefetch_bytes // max(1, run.pending.nbytes))
+            self._ahead.depth = max(1, loader._prefetch_bytes // max(1, group.nbytes))
         loader._waited.away, loader._waited.made = self._ahead.away, self._ahead.made
         return self._ahead.waited
 
-    def _start(self) -> Prefetcher[Run]:
+    def _start(self) -> Prefetcher[BatchGroup]:
         self.close()
         loader = self._loader
         loader._record_step()
         loader._compare_ranks()
         if self._epoch is None:
             self._epoch = loader.epoch
-        self._version = loader._version
+        self._version, self._process = loader._version, os.getpid()
         left, epoch = None, self._epoch
         if loader.epochs is not None and epoch >= loader.epochs:
             left = 0
         elif loader.steps_per_epoch is not None or loader.max_steps is not None:
             left = loader.steps_left if loader.epoch == epoch else 0
             epoch = 0 if loader.steps_per_epoch is not None else epoch
-        build = loader._build_batch
-        runs = build_runs(
-            loader._sharding(), loader.position, epoch, left, loader.rank, build, build.makes_runs
+        groups = build_groups(
+            loader._sharding(), loader.position, epoch, left, loader.rank, loader._build_batch
         )
         waited = loader._waited
-        ahead = Prefetcher(runs, loader.prefetch, waited.away, waited.made)
+        ahead = Prefetcher(groups, loader.prefetch, waited.away, waited.made)
         ahead.patience, ahead.on_stall = loader.stall_timeout, loader._log_stall
         return ahead
 
