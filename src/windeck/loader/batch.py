@@ -136,20 +136,25 @@ def tensor_batches(methods: BatchMethods, rows: Batch, expected: int, count: int
     batches = cut_rows(rows, expected, count, methods.torch_dtypes)
     if methods.whole is not None:
         of_all = wholes(methods, rows, expected, count)
-        for number, batch in enumerate(batches):
-            arrays = {key: parts[number] for key, parts in of_all.items()}
-            batch.update(as_tensors(arrays, methods.torch_dtypes))
+        firsts = {key: arrays[0] for key, arrays in of_all.items()}
+        found = cut_rows(firsts, 0, count, methods.torch_dtypes, of_all)
+        for batch, tensors in zip(batches, found, strict=True):
+            batch.update(tensors)
     return batches
 
 
-def cut_rows(rows: Batch, expected: int, count: int, bits: Mapping[str, str]) -> list[Tensors]:
+def cut_rows(
+    rows: Batch, expected: int, count: int, bits: Mapping[str, str], parts: Parts | None = None
+) -> list[Tensors]:
     """Return `count` batches of tensors on the memory of arrays; see `split_rows`, `as_tensors`.
 
     Every group of batches passes here. After a large gather the code and objects of Python are no
-    longer in the caches, so this is one function without calls for each key and batch.
+    longer in the caches, so this is one function without calls for each key and batch. With
+    `parts` they are those of each batch, and `rows` the first of each key.
     """
     batches: list[Tensors] = [{}] if count == 1 else [{} for _ in range(count)]
-    parts = None if count == 1 else split_rows(rows, expected, count)
+    if parts is None and count > 1:
+        parts = split_rows(rows, expected, count)
     for key, array in rows.items():
         if not isinstance(array, np.ndarray):
             raise _not_an_array(key, array)
@@ -160,7 +165,7 @@ def cut_rows(rows: Batch, expected: int, count: int, bits: Mapping[str, str]) ->
             )
         convert = partial(tensor_from_bits, dtype=bits[key]) if key in bits else torch.from_numpy
         try:
-            if parts is None:
+            if parts is None or count == 1:
                 batches[0][key] = convert(array)
             else:
                 for batch, tensor in zip(batches, map(convert, parts[key]), strict=True):

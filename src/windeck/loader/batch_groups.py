@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import Protocol
 
 from windeck._util.threads import unheld
 from windeck._util.validation import LIMIT
@@ -19,10 +20,7 @@ from windeck.loader.device import DeviceBatchBuilder
 from windeck.loader.prefetch import Prefetcher
 from windeck.loader.sharding import Sharding
 
-if TYPE_CHECKING:
-    from windeck.loader.loader import Loader
-
-__all__ = ["EpochIterator", "build_groups", "next_count"]
+__all__ = ["EpochIterator", "IteratedLoader", "build_groups", "next_count"]
 
 #: Bytes of a group: small enough for the caches, and to throw away. A larger batch is a group.
 GROUP_BYTES = 1 << 20
@@ -98,6 +96,32 @@ def build_groups(
         del group  # Otherwise this reference would keep the memory of a group from the pool.
 
 
+class IteratedLoader(Protocol):
+    """The members of a `windeck.Loader` that its iterators use.
+
+    Attributes
+    ----------
+    _position, _step
+        Its position and step, which an iterator moves.
+    _version
+        A number that changes when the loader is moved by anything else.
+    _waited
+        Seconds that loops waited.
+    _prefetch_bytes
+        Bytes that are made ahead at most; None for a number of groups.
+    """
+
+    _position: int
+    _step: int
+    _version: int
+    _waited: SimpleNamespace
+    _prefetch_bytes: int | None
+
+    def _begin_groups(self, epoch: int | None) -> tuple[int, Prefetcher[BatchGroup]]:
+        """Return an epoch, by default the current one, and its groups from the position on."""
+        ...
+
+
 class EpochIterator:
     """The iterator of one ``for`` loop: the batches of one epoch, from the loader's position on.
 
@@ -106,7 +130,7 @@ class EpochIterator:
     another. In a forked child, which has no thread, it begins to make batches anew.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: IteratedLoader) -> None:
         self._loader, self._taking = loader, threading.RLock()
         self._ahead: Prefetcher[BatchGroup] | None = None
         self._epoch: int | None = None
@@ -184,24 +208,8 @@ class EpochIterator:
 
     def _start(self) -> Prefetcher[BatchGroup]:
         self.close()
-        loader = self._loader
-        loader._record_step()
-        loader._compare_ranks()
-        if self._epoch is None:
-            self._epoch = loader.epoch
-        self._version, self._process = loader._version, os.getpid()
-        left, epoch = None, self._epoch
-        if loader.epochs is not None and epoch >= loader.epochs:
-            left = 0
-        elif loader.steps_per_epoch is not None or loader.max_steps is not None:
-            left = loader.steps_left if loader.epoch == epoch else 0
-            epoch = 0 if loader.steps_per_epoch is not None else epoch
-        groups = build_groups(
-            loader._sharding(), loader.position, epoch, left, loader.rank, loader._build_batch
-        )
-        waited = loader._waited
-        ahead = Prefetcher(groups, loader.prefetch, waited.away, waited.made)
-        ahead.patience, ahead.on_stall = loader.stall_timeout, loader._log_stall
+        self._epoch, ahead = self._loader._begin_groups(self._epoch)
+        self._version, self._process = self._loader._version, os.getpid()
         return ahead
 
 

@@ -28,14 +28,16 @@ from windeck._util.validation import LIMIT, check_bytes, check_integer
 from windeck.loader.agreement import check_agreement
 from windeck.loader.batch import (
     BatchBuilder,
+    BatchGroup,
     Tensors,
     check_device,
     check_pin_memory,
 )
-from windeck.loader.batch_groups import EpochIterator
+from windeck.loader.batch_groups import EpochIterator, build_groups
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
+from windeck.loader.prefetch import Prefetcher
 from windeck.loader.questions import (
     LoaderPoint,
     count_served,
@@ -703,6 +705,23 @@ class Loader:
     def _sharding(self) -> Sharding:
         n, ranks = self._epoch_length, self.world_size
         return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
+
+    def _begin_groups(self, epoch: int | None) -> tuple[int, Prefetcher[BatchGroup]]:
+        """Return an epoch, by default the current one, and its groups from the position on."""
+        self._record_step()
+        self._compare_ranks()
+        number = self.epoch if epoch is None else epoch
+        left, last = None, number
+        if self.epochs is not None and number >= self.epochs:
+            left = 0
+        elif self.steps_per_epoch is not None or self.max_steps is not None:
+            left = self.steps_left if self.epoch == number else 0
+            last = 0 if self.steps_per_epoch is not None else number
+        build, sharding = self._build_batch, self._sharding()
+        groups = build_groups(sharding, self._position, last, left, self.rank, build)
+        ahead = Prefetcher(groups, self.prefetch, self._waited.away, self._waited.made)
+        ahead.patience, ahead.on_stall = self.stall_timeout, self._log_stall
+        return number, ahead
 
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""

@@ -540,7 +540,7 @@ class Mixture:
             methods = self._stream(index).methods
             if in_lanes:  # Lanes may be in two epochs of a part, each of which is one call then.
                 rows = rows[np.argsort(numbers[rows])]
-            options = methods.threads_option(threads)
+            options = {} if threads is None else methods.threads_option(threads)
             gather_into(methods, numbers[rows], rows, batch, **options)
         return batch
 

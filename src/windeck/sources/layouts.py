@@ -110,7 +110,9 @@ def gather_into(
     first, last = int(rows[0]), int(rows[-1])
     adjacent = last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all())
     target = {key: array[first : last + 1] for key, array in out.items()} if adjacent else None
-    batch = data.gather_rows(indices, target, **options)
+    if target is not None:
+        options["out"] = target
+    batch = data.gather(indices, **options)
     if target is not None and all(_is_in(array, batch.get(key)) for key, array in target.items()):
         return
     expected = {key: (array.dtype, array.shape[1:]) for key, array in out.items()}
