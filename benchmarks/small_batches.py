@@ -72,25 +72,41 @@ from windeck import _core
 
 SIZES = (32, 256, 1024)
 #: Bytes of batches that a loader makes at a time, where it makes several.
-RUN_BYTES = 2**20
+GROUP_BYTES = 2**20
 
 # --- against plain torch -------------------------------------------------------------------------
 
 
-def plain(kind: str, way: str, batch_size: int) -> Iterator[Row]:
+#: Least speed of the loader against each way of torch, by the size of batches.
+NEEDED_OF_PLAIN = {
+    "indexed": {32: 1.0, 256: 1.3, 1024: 1.3},
+    "selected": {32: 1.2, 256: 1.0, 1024: 1.0},
+}
+
+
+def read(batches: Iterator[Any]) -> None:
+    """A step that reads every value once."""
+    for batch in batches:
+        for tensor in batch.values():
+            tensor.sum()
+
+
+def plain(kind: str, way: str, batch_size: int, reads: bool = False) -> Iterator[Row]:
     """Values only: the loader as it comes against `unfold`, `randperm` and `split`."""
     values = column(kind)
     source = series_windows(kind, values, plain=True)
     loader, cut = shuffled(source, batch_size), plain_cut(kind, way, values)
     assert_same(loader, cut)
+    step = read if reads else through
     yield compared(
-        f"{describe(kind)}, past and future without masks, batches of {batch_size}",
+        f"{describe(kind)}, past and future without masks, batches of {batch_size}"
+        f"{', read by the step' if reads else ''}",
         f"Loader, keys {', '.join(loader.peek())}",
         f"torch, {way}",
-        partial(through, loader),
-        lambda: through(torch_epoch(len(source), batch_size, cut)),
+        lambda: step(iter(loader)),
+        lambda: step(torch_epoch(len(source), batch_size, cut)),
         len(loader),
-        needed={32: 1.0, 256: 1.3, 1024: 1.3}[batch_size] if way == "indexed" else None,
+        needed=None if reads else NEEDED_OF_PLAIN[way][batch_size],
     )
 
 
@@ -143,7 +159,7 @@ def scaled(stored: str, batch_size: int) -> Iterator[Row]:
 def gather(batch_size: int) -> Iterator[Row]:
     """The loader against `Windows.gather` alone, whose indices are there before.
 
-    Called for runs of batches as they are made at a time it is the limit of the hardware; called
+    Called for as many batches as a loader makes at a time it is the limit of the hardware; called
     for each batch it is told.
     """
     source = series_windows("one", column("one"), plain=True)
@@ -152,16 +168,17 @@ def gather(batch_size: int) -> Iterator[Row]:
     first = next(iter(loader))["past_target"]
     assert np.array_equal(source.gather(loader.samples(0))["past_target"], first.numpy())
     order = wd.Permutation(len(source), seed=1)[:]
-    allowed = {32: 1 / 1.5, 256: 1 / 1.15}[batch_size]
-    for run, needed in ((max(1, RUN_BYTES // bytes_of_batch), allowed), (1, None)):
-        size = run * batch_size
-        runs = [order[begin : begin + size] for begin in range(0, len(order), size)]
+    allowed = {32: 1 / 1.5, 256: 1 / 1.15, 1024: 1 / 1.3}[batch_size]
+    in_group = max(1, GROUP_BYTES // bytes_of_batch)
+    for count, needed in {1: None, in_group: allowed}.items():
+        size = count * batch_size
+        groups = [order[begin : begin + size] for begin in range(0, len(order), size)]
         yield compared(
-            f"the loader beside its gather, batches of {batch_size}",
+            f"the loader against its gather, batches of {batch_size}",
             "Loader",
-            f"Windows.gather of {run} batches at a time",
+            f"Windows.gather of {count} batches at a time",
             partial(through, loader),
-            lambda runs=runs: through(map(source.gather, runs)),
+            lambda groups=groups: through(map(source.gather, groups)),
             len(loader),
             needed=needed,
         )
@@ -502,12 +519,14 @@ def figures() -> dict[str, Callable[[], Iterator[Row]]]:
     kinds = ("one", "414")
     for way, kind, size in itertools.product(("indexed", "selected"), kinds, SIZES):
         found[f"plain-{way}-{kind}-{size}"] = partial(plain, kind, way, size)
+        found[f"read-{way}-{kind}-{size}"] = partial(plain, kind, way, size, True)
     for way, kind, size in itertools.product(("indexed", "selected", "kept"), kinds, SIZES):
         found[f"masks-{way}-{kind}-{size}"] = partial(masks, kind, way, size)
     for stored, size in itertools.product(("columns", "rows"), SIZES):
         found[f"scaled-{stored}-{size}"] = partial(scaled, stored, size)
-    for size in SIZES[:2]:
+    for size in SIZES:
         found[f"gather-{size}"] = partial(gather, size)
+    for size in SIZES[:2]:
         found[f"switches-{size}"] = partial(switches, size)
     for content, size in (*(("column", size) for size in SIZES), ("rows", 1024), ("scaled", 1024)):
         found[f"prefetch-empty-{content}-{size}"] = partial(prefetch, content, size, False)

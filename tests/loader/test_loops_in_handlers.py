@@ -12,10 +12,10 @@ import pytest
 from models.oracle import Numbers
 from support.instructions import at_instructions
 from windeck._util.threads import is_held
-from windeck.loader import prefetch, runs
+from windeck.loader import batch_groups, prefetch
 from windeck.loader.loader import Loader
 
-FILES = (runs.__file__, prefetch.__file__)
+FILES = (batch_groups.__file__, prefetch.__file__)
 
 
 def is_ours(code: CodeType) -> bool:

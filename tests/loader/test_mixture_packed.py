@@ -108,9 +108,9 @@ def test_documents_are_found_where_their_tokens_are() -> None:
 
 def test_pinned_rows_of_several_parts() -> None:
     data = mixture()
-    methods = stream_members(data).methods
-    builder = BatchBuilder(methods, threads=2)
-    builder._pinned = PinnedGather(methods, pin=False)
+    members = stream_members(data)
+    builder = BatchBuilder(members, threads=2)
+    builder._pinned = PinnedGather(members.methods, pin=False)
     for positions in ([0, 1, 2, 3, 4], [7], []):
         batch = builder(np.array(positions, np.int64)).batches[0]
         assert_same(batch, data.gather(positions))

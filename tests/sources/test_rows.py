@@ -163,9 +163,9 @@ def test_the_buffer_goes_to_the_device_and_views_are_made_there() -> None:
 def test_pinned_rows_are_written_in_place_and_presented_afterwards() -> None:
     packed = Packed(LENGTHS)
     stream = Stream(packed, seed=2)
-    methods = stream_members(stream).methods
-    builder = BatchBuilder(methods)
-    builder._pinned = PinnedGather(methods, pin=False)
+    members = stream_members(stream)
+    builder = BatchBuilder(members)
+    builder._pinned = PinnedGather(members.methods, pin=False)
     for positions in ([0, 1, 2], [4, 5, 6, 7], []):
         before = packed.outs
         batch = builder(np.array(positions, np.int64)).batches[0]

@@ -108,7 +108,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an uninitialised array that is aligned to 64 bytes."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT  # `raw.ctypes` is slower.
     return raw[start : start + size].view(dtype).reshape(shape)
 
 

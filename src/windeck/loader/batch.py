@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 
 from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
+from windeck.loader.stream import EpochRows, Stream
 from windeck.sources import Batch, Indices
-from windeck.sources.members import BatchMethods
-
-NBYTES = attrgetter("nbytes")
+from windeck.sources.members import BatchMethods, StreamMembers
 
 __all__ = [
     "BatchBuilder",
-    "PendingBatches",
+    "BatchGroup",
     "Tensors",
     "as_tensors",
     "check_device",
@@ -38,11 +37,14 @@ __all__ = [
     "split_rows",
 ]
 
+#: Hot loops ask it whether a profiler runs, without a call of `in_span`.
+profiler = torch.autograd.profiler
+
 K = TypeVar("K")
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor]
 #: The parts of each array of some rows that belong to one batch each, by key.
-Parts = Mapping[str, list[NDArray[Any]]]
+Parts = Mapping[str, Sequence[NDArray[Any]]]
 
 #: Integers that hold the bits of a dtype that NumPy lacks, by bytes.
 _SIGNED = {1: torch.int8, 2: torch.int16}
@@ -54,8 +56,7 @@ def in_span(name: str, function: Callable[..., T], *arguments: Any) -> T:
     A profiler records the thread in which it was started. With
     ``_ExperimentalConfig(profile_all_threads=True)`` it records the background thread as well.
     """
-    # record_function takes some 15 microseconds, also while no profiler runs.
-    if getattr(torch.autograd.profiler, "_is_profiler_enabled", True):
+    if getattr(profiler, "_is_profiler_enabled", True):  # Otherwise it takes 15 microseconds.
         with torch.profiler.record_function(name):
             return function(*arguments)
     return function(*arguments)
@@ -107,8 +108,7 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
     ValueError
         For a read-only array: users may write to a batch.
     """
-    columns = _to_tensors({key: [array] for key, array in batch.items()}, bits)
-    return {key: tensors[0] for key, tensors in zip(batch, columns, strict=True)}
+    return cut_rows(batch, 0, 1, bits)[0]
 
 
 def gather_batches(
@@ -128,27 +128,67 @@ def gather_batches(
         Keywords for `BatchMethods.gather_rows`.
     """
     rows = methods.gather_rows(indices, **options)
-    parts = split_rows(rows, len(indices), count)
-    return present_all(methods, tensor_batches(methods, rows, parts, count))
+    return present_all(methods, tensor_batches(methods, rows, len(indices), count))
 
 
-def tensor_batches(methods: BatchMethods, rows: Batch, parts: Parts, count: int) -> list[Tensors]:
-    """Return `count` batches, before `present`, from the rows of all and their parts."""
+def tensor_batches(methods: BatchMethods, rows: Batch, expected: int, count: int) -> list[Tensors]:
+    """Return `count` batches, before `present`, from the `expected` rows of all of them."""
+    batches = cut_rows(rows, expected, count, methods.torch_dtypes)
     if methods.whole is not None:
-        parts = {**parts, **wholes(methods, rows, parts, count)}
-    batches: list[Tensors] = [{} for _ in range(count)]
-    for key, tensors in zip(parts, _to_tensors(parts, methods.torch_dtypes), strict=True):
-        for batch, tensor in zip(batches, tensors, strict=True):
-            batch[key] = tensor
+        of_all = wholes(methods, rows, expected, count)
+        firsts = {key: arrays[0] for key, arrays in of_all.items()}
+        found = cut_rows(firsts, 0, count, methods.torch_dtypes, of_all)
+        for batch, tensors in zip(batches, found, strict=True):
+            batch.update(tensors)
     return batches
 
 
-def wholes(methods: BatchMethods, rows: Batch, parts: Parts, count: int) -> Parts:
+def cut_rows(
+    rows: Batch, expected: int, count: int, bits: Mapping[str, str], parts: Parts | None = None
+) -> list[Tensors]:
+    """Return `count` batches of tensors on the memory of arrays; see `split_rows`, `as_tensors`.
+
+    Every group of batches passes here. After a large gather the code and objects of Python are no
+    longer in the caches, so this is one function without calls for each key and batch. With
+    `parts` they are those of each batch, and `rows` the first of each key.
+    """
+    batches: list[Tensors] = [{}] if count == 1 else [{} for _ in range(count)]
+    if parts is None and count > 1:
+        parts = split_rows(rows, expected, count)
+    for key, array in rows.items():
+        if not isinstance(array, np.ndarray):
+            raise _not_an_array(key, array)
+        if not array.flags.writeable:
+            raise ValueError(
+                f"the source returned a read-only array for {key!r}; the arrays of a batch must "
+                "be new and writable"
+            )
+        convert = partial(tensor_from_bits, dtype=bits[key]) if key in bits else torch.from_numpy
+        try:
+            if parts is None or count == 1:
+                batches[0][key] = convert(array)
+            else:
+                for batch, tensor in zip(batches, map(convert, parts[key]), strict=True):
+                    batch[key] = tensor
+        except TypeError:
+            raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
+    return batches
+
+
+def _not_an_array(key: str, value: object) -> TypeError:
+    return TypeError(
+        f"the source returned a {type(value).__name__} for {key!r}; the values of a batch "
+        "must be NumPy arrays"
+    )
+
+
+def wholes(methods: BatchMethods, rows: Batch, expected: int, count: int) -> Parts:
     """Return the arrays of each batch as a whole, if there are any, by key."""
     if methods.wholes is not None:
         return methods.wholes(rows, count)
     if methods.whole is None:
         return {}
+    parts = split_rows(rows, expected, count)
     of_each = [
         methods.whole_arrays({key: parts[key][number] for key in parts}) for number in range(count)
     ]
@@ -171,8 +211,10 @@ def split_rows(rows: Batch, expected: int, count: int) -> Parts:
     TypeError
         If there are several batches and an array has another number of rows than `expected`.
     """
-    parts: dict[str, list[NDArray[Any]]] = {}
+    parts: dict[str, Sequence[NDArray[Any]]] = {}
     for key, array in rows.items():
+        if not isinstance(array, np.ndarray):
+            raise _not_an_array(key, array)
         if count == 1:
             parts[key] = [array]
             continue
@@ -183,43 +225,18 @@ def split_rows(rows: Batch, expected: int, count: int) -> Parts:
             )
         split = array.reshape(count, expected // count, *array.shape[1:])
         nbytes = split.nbytes // count
-        if nbytes % ALIGNMENT == 0:
-            parts[key] = list(split)
-            continue
-        padded = aligned_empty((count, -(-nbytes // ALIGNMENT) * ALIGNMENT), np.dtype(np.uint8))
-        padded[:, :nbytes] = split.reshape(count, -1).view(np.uint8)
-        parts[key] = [part[:nbytes].view(array.dtype).reshape(split.shape[1:]) for part in padded]
+        if nbytes % ALIGNMENT:
+            width = -(-nbytes // ALIGNMENT) * ALIGNMENT // array.itemsize
+            padded = aligned_empty((count, width), array.dtype)[:, : split.size // count]
+            split, unaligned = padded.reshape(split.shape), split
+            split[:] = unaligned
+        parts[key] = list(split)
     return parts
 
 
-def _to_tensors(parts: Parts, bits: Mapping[str, str]) -> list[list[torch.Tensor]]:
-    """Return tensors on the memory of the arrays of each key, which are alike."""
-    columns = []
-    for key, arrays in parts.items():
-        array = arrays[0]
-        if not isinstance(array, np.ndarray):
-            raise TypeError(
-                f"the source returned a {type(array).__name__} for {key!r}; the values of a batch "
-                "must be NumPy arrays"
-            )
-        if not array.flags.writeable:
-            raise ValueError(
-                f"the source returned a read-only array for {key!r}; the arrays of a batch must "
-                "be new and writable"
-            )
-        if key in bits:
-            columns.append([tensor_from_bits(part, bits[key]) for part in arrays])
-            continue
-        try:
-            columns.append(list(map(torch.from_numpy, arrays)))
-        except TypeError:
-            raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
-    return columns
-
-
-@dataclass(eq=False)
-class PendingBatches:
-    """Batches whose copy to a device may not be finished.
+@dataclass(eq=False, slots=True)
+class BatchGroup:
+    """Consecutive batches of one rank, made by one gather; copies to a device may be unfinished.
 
     Attributes
     ----------
@@ -231,13 +248,21 @@ class PendingBatches:
         The end of the copies; None for batches that are ready.
     moved
         Tensors that own the memory on the device.
+    positions
+        The loader's position before the first batch, and after each of them.
     """
 
     batches: list[Tensors]
     nbytes: int
     event: torch.cuda.Event | None = None
     moved: tuple[torch.Tensor, ...] = ()
-    _streams: set[int] = field(default_factory=set)
+    positions: Sequence[int] = ()
+    _streams: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of batches."""
+        return len(self.batches)
 
     def wait(self) -> None:
         """Let work that is queued on the current CUDA stream from now on see the copies."""
@@ -246,7 +271,7 @@ class PendingBatches:
         stream = torch.cuda.current_stream(self.moved[0].device)
         if stream.cuda_stream in self._streams:
             return
-        self._streams.add(stream.cuda_stream)
+        self._streams = (*self._streams, stream.cuda_stream)
         stream.wait_event(self.event)
         for tensor in self.moved:
             # The memory belongs to the copy stream, which must not reuse it while kernels of this
@@ -259,8 +284,8 @@ class BatchBuilder:
 
     Parameters
     ----------
-    methods
-        The members of the stream that make batches.
+    stream
+        The members of the stream.
     threads
         Threads for streams that gather in several; None is the stream's default.
     pin_memory
@@ -271,12 +296,13 @@ class BatchBuilder:
 
     def __init__(
         self,
-        methods: BatchMethods,
+        stream: StreamMembers,
         *,
         threads: int | None = None,
         pin_memory: bool = False,
         device: torch.device | None = None,
     ) -> None:
+        methods = stream.methods
         self._methods = methods
         self._options = methods.threads_option(threads)
         #: Device that batches are copied to; None if they stay in host memory.
@@ -287,29 +313,59 @@ class BatchBuilder:
             self._copy_stream = torch.cuda.Stream(self.target_device)  # type: ignore[no-untyped-call]
         self._pinned = PinnedGather(methods) if pin_memory or on_cuda else None
         #: True if several batches may be made of one gather.
-        self.makes_runs = methods.independent_rows
+        self.makes_groups = methods.independent_rows
+        # Not a stream of another type: it may gather in a way of its own.
+        plain = stream.stream if type(stream.stream) is Stream and self._pinned is None else None
+        self._plain_stream = plain
 
-    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
-        """Build `count` batches of equally many positions."""
+    def epoch_rows(self, position: int) -> EpochRows | None:
+        """Return what gathers adjacent positions of an epoch, if anything does."""
+        return None if self._plain_stream is None else self._plain_stream.epoch_rows(position)
+
+    def __call__(
+        self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None
+    ) -> BatchGroup:
+        """Build `count` batches of equally many positions.
+
+        With `epoch` all positions are in that epoch, and may be a range.
+        """
         if self._copy_stream is not None:
+            assert not isinstance(positions, range)
             rows, slab = in_span("windeck.gather", self._gather_pinned, positions)
-            parts = split_rows(rows, len(positions), count)
-            return in_span("windeck.to_device", self._copy, rows, parts, slab, self._copy_stream)
-        batches = in_span("windeck.gather", self._gather, positions, count)
-        nbytes = sum(map(NBYTES, batches[0].values())) * count
+            return in_span(
+                *("windeck.to_device", self._copy),
+                *(rows, len(positions), count, slab, self._copy_stream),
+            )
+        if getattr(profiler, "_is_profiler_enabled", True):
+            batches = in_span("windeck.gather", self._gather, positions, count, epoch)
+        else:
+            batches = self._gather(positions, count, epoch)
+        nbytes = 0
+        for tensor in batches[0].values():
+            nbytes += tensor.nbytes
         if self.target_device is not None:
             batches = in_span("windeck.to_device", _to_device, batches, self.target_device)
         if self._methods.present is not None:
             batches = present_all(self._methods, batches)
-        return PendingBatches(batches, nbytes)
+        return BatchGroup(batches, nbytes * count)
 
-    def _gather(self, positions: Indices, count: int) -> list[Tensors]:
+    def _gather(
+        self, positions: Indices | range, count: int, epoch: EpochRows | None
+    ) -> list[Tensors]:
         """Return batches in host memory, before `present`."""
+        if epoch is not None:
+            first = epoch.start
+            if isinstance(positions, range):
+                samples = epoch.slice(positions.start - first, positions.stop - first)
+            else:
+                samples = epoch.take(positions - first)
+            rows = epoch.gather(samples, **self._options)
+            return tensor_batches(self._methods, rows, len(positions), count)
+        assert not isinstance(positions, range)
         if self._pinned is not None and count == 1:
             return [self._pinned.gather(positions, self._options)]
         rows = self._methods.gather(positions, **self._options)
-        parts = split_rows(rows, len(positions), count)
-        batches = tensor_batches(self._methods, rows, parts, count)
+        batches = tensor_batches(self._methods, rows, len(positions), count)
         if self._pinned is None:
             return batches
         # Tensors of torch's allocator, which only so knows of copies that users make from them.
@@ -320,26 +376,29 @@ class BatchBuilder:
         return self._pinned.gather_slab(positions, self._options)
 
     def _copy(
-        self, rows: Batch, parts: Parts, slab: Slab[str], copy_stream: torch.cuda.Stream
-    ) -> PendingBatches:
+        self,
+        rows: Batch,
+        expected: int,
+        count: int,
+        slab: Slab[str],
+        copy_stream: torch.cuda.Stream,
+    ) -> BatchGroup:
         """Copy rows of all batches to the CUDA device at once, and the arrays that they consist of.
 
         Parameters
         ----------
         rows
             The rows of all batches, by key, in the memory of `slab`.
-        parts
-            Those of each batch.
+        expected, count
+            The numbers of rows and batches.
         """
         assert self._pinned is not None
-        count = max(map(len, parts.values()), default=1)
-        of_all = wholes(self._methods, rows, parts, count)
+        split_rows(rows, expected, count)  # Raises for another number of rows.
         of_batches = {
             (number, key): tensor
-            for key, tensors in zip(
-                of_all, _to_tensors(of_all, self._methods.torch_dtypes), strict=True
-            )
-            for number, tensor in enumerate(tensors)
+            for key, arrays in wholes(self._methods, rows, expected, count).items()
+            for number, array in enumerate(arrays)
+            for tensor in as_tensors({key: array}, self._methods.torch_dtypes).values()
         }
         other = self._pinned.slab_of(of_batches) if of_batches else None
         with torch.cuda.stream(copy_stream):
@@ -355,7 +414,7 @@ class BatchBuilder:
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(copy_stream)
         # The pinned memory may be deleted now: its allocator waits for the copies.
-        return PendingBatches(batches, moved[0].nbytes, event, owners)
+        return BatchGroup(batches, moved[0].nbytes, event, owners)
 
 
 def _to_device(batches: list[Tensors], device: torch.device) -> list[Tensors]:

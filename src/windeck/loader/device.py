@@ -14,9 +14,9 @@ import torch
 
 from windeck._core import Permutation
 from windeck.device_orders import DevicePermutation
-from windeck.loader.batch import PendingBatches, Tensors, in_span
+from windeck.loader.batch import BatchGroup, Tensors, in_span
 from windeck.loader.mixture import Mixture
-from windeck.loader.stream import Stream
+from windeck.loader.stream import EpochRows, Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order
 from windeck.sources import Stream as StreamProtocol
@@ -59,7 +59,7 @@ class DeviceBatchBuilder:
     """Builds the batch of given positions of a stream whose sources are on a device."""
 
     #: Batches are made one by one: each is a few operations on the device.
-    makes_runs = False
+    makes_groups = False
     #: They are not copied.
     target_device: torch.device | None = None
 
@@ -69,9 +69,16 @@ class DeviceBatchBuilder:
         assert methods is not None
         self._methods = methods
 
-    def __call__(self, positions: Indices, count: int = 1) -> PendingBatches:
-        """Build the batch of the positions; `count` is 1."""
-        return PendingBatches([in_span("windeck.gather", self._gather, positions)], 0)
+    def epoch_rows(self, position: int) -> EpochRows | None:
+        """Return None: see `windeck.loader.batch.BatchBuilder.epoch_rows`."""
+        return None
+
+    def __call__(
+        self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None
+    ) -> BatchGroup:
+        """Build the batch of the positions, which are an array; `count` is 1."""
+        assert not isinstance(positions, range)
+        return BatchGroup([in_span("windeck.gather", self._gather, positions)], 0)
 
     def _gather(self, positions: Indices) -> Tensors:
         rows, methods = self._rows(positions), self._methods

@@ -17,8 +17,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, gather_batches
+from windeck.loader.batch_groups import next_count
 from windeck.loader.callers import check_not_collated, check_sharded_once
-from windeck.loader.runs import next_count
 from windeck.loader.sharding import Sharding, check_ranks, current_ranks
 from windeck.loader.shared_position import SharedPosition
 from windeck.loader.state import check_fields, load_stream_position, stream_state
@@ -245,7 +245,7 @@ class _DatasetLoop:
         self._end = 0 if start is None else self.sharding.epoch_end(start)
         self._start_state: dict[str, Any] | None = None
         self._made: list[Tensors] = []  # Batches of the next steps, the last one first.
-        self._run_size = 1
+        self._group_size = 1
 
     @property
     def position(self) -> int:
@@ -263,7 +263,7 @@ class _DatasetLoop:
         if self._start is None:
             raise RuntimeError(NO_POSITION)
         if not self._made:
-            self._made = self._make_run(self._start)
+            self._made = self._make_group(self._start)
         batch = self._made.pop()
         size = self.sharding.step_size
         self._reached = min(self._start + (self._step + 1) * size, self._end)
@@ -271,9 +271,9 @@ class _DatasetLoop:
         batch["position"] = torch.tensor([self._reached], device="cpu")
         return batch
 
-    def _make_run(self, start: int) -> list[Tensors]:
+    def _make_group(self, start: int) -> list[Tensors]:
         """Make the batches of this worker's next steps by one gather, the last one first."""
-        steps = range(self._step, self._full, self.workers)[: self._run_size]
+        steps = range(self._step, self._full, self.workers)[: self._group_size]
         while True:
             if steps:
                 positions = self.sharding.run_positions(start, self.rank, steps)
@@ -292,7 +292,7 @@ class _DatasetLoop:
             raise ValueError("the source has a key 'position', which is reserved for batches")
         if self.stream.methods.independent_rows:
             nbytes = sum(tensor.nbytes for tensor in batches[0].values()) * count
-            self._run_size = next_count(count, nbytes)
+            self._group_size = next_count(count, nbytes)
         batches.reverse()
         return batches
 

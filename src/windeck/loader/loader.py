@@ -28,10 +28,12 @@ from windeck._util.validation import LIMIT, check_bytes, check_integer
 from windeck.loader.agreement import check_agreement
 from windeck.loader.batch import (
     BatchBuilder,
+    BatchGroup,
     Tensors,
     check_device,
     check_pin_memory,
 )
+from windeck.loader.batch_groups import EpochIterator, build_groups
 from windeck.loader.callers import warn_of_the_rest
 from windeck.loader.device import DeviceBatchBuilder, builder_on_device
 from windeck.loader.history import StepHistory
@@ -47,7 +49,6 @@ from windeck.loader.questions import (
     was_visited,
 )
 from windeck.loader.read_plan import ReadPlan
-from windeck.loader.runs import EpochIterator, Run, build_runs
 from windeck.loader.served import Served
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
@@ -106,11 +107,11 @@ class Loader:
         loops. A stream without epochs needs `steps_per_epoch` for it. With `restart` every loop is
         epoch 0.
     prefetch
-        Runs made ahead in a background thread: 0 for none, or their bytes as text, such as
-        ``"64MB"``. A run is a batch, or several small ones of together about 1 MiB. While the
+        Batch groups made ahead in a background thread: 0 for none, or their bytes as text, such as
+        ``"64MB"``. A group is a batch, or several small ones of together about 1 MiB. While the
         training steps are too short for the thread to save time, or the loop takes longer beside
-        it, runs are made on request; the loop's time is compared now and then. It is 0 for a source
-        on a device, such as ``windows.to("cuda")``, whose batches are made there.
+        it, groups are made on request; the loop's time is compared now and then. It is 0 for a
+        source on a device, such as ``windows.to("cuda")``, whose batches are made there.
     threads
         Threads for sources that gather in several; None is the source's default. Other sources,
         and those on a device, take no notice of it.
@@ -222,7 +223,7 @@ class Loader:
             # Its batches are not made by this processor.
             self.prefetch, self._prefetch_bytes = 0, None
         self._build_batch: BatchBuilder | DeviceBatchBuilder = on_device or BatchBuilder(
-            self._members.methods,
+            self._members,
             threads=None if threads is None else check_integer("threads", threads, least=1),
             pin_memory=check_pin_memory(pin_memory),
             device=check_device(device),
@@ -707,8 +708,8 @@ class Loader:
         n, ranks = self._epoch_length, self.world_size
         return Sharding(n, self.batch_size, ranks, self.drop_last, self._exclusions)
 
-    def _begin_runs(self, epoch: int | None) -> tuple[int, Prefetcher[Run]]:
-        """Return an epoch, by default the current one, and its runs from the position on."""
+    def _begin_groups(self, epoch: int | None) -> tuple[int, Prefetcher[BatchGroup]]:
+        """Return an epoch, by default the current one, and its groups from the position on."""
         self._record_step()
         self._compare_ranks()
         number = self.epoch if epoch is None else epoch
@@ -719,8 +720,8 @@ class Loader:
             left = self.steps_left if self.epoch == number else 0
             last = 0 if self.steps_per_epoch is not None else number
         build, sharding = self._build_batch, self._sharding()
-        runs = build_runs(sharding, self._position, last, left, self.rank, build, build.makes_runs)
-        ahead = Prefetcher(runs, self.prefetch, self._waited.pace, attrgetter("count"))
+        groups = build_groups(sharding, self._position, last, left, self.rank, build)
+        ahead = Prefetcher(groups, self.prefetch, self._waited.pace, attrgetter("count"))
         ahead.patience, ahead.on_stall = self.stall_timeout, self._log_stall
         return number, ahead
 
@@ -798,7 +799,7 @@ def iterated_loaders() -> list[Loader]:
 
 
 def _check_prefetch(prefetch: int | str) -> tuple[int, int | None]:
-    """Return the number of runs made ahead, at first, and the bytes that bound it."""
+    """Return the number of groups made ahead, at first, and the bytes that bound it."""
     if isinstance(prefetch, str):
         return 1, check_bytes("prefetch", prefetch)
     return check_integer("prefetch", prefetch), None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -24,10 +25,32 @@ from windeck.sources import Stream as StreamProtocol
 from windeck.sources.layouts import check_written
 from windeck.sources.members import BatchMethods, SourceMembers, is_stream, source_members
 
-__all__ = ["Stream", "as_stream", "check_order_factory"]
+__all__ = ["EpochRows", "Stream", "as_stream", "check_order_factory"]
 
 #: Epochs whose counts of tokens and documents are kept.
 COUNTED_EPOCHS = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class EpochRows:
+    """The functions that gather the rows of positions of one epoch, looked up once.
+
+    Attributes
+    ----------
+    start
+        The position at which the epoch begins.
+    slice
+        Returns the samples at places [start, stop) of the epoch.
+    take
+        Returns the samples at some places of the epoch.
+    gather
+        Returns the rows of samples.
+    """
+
+    start: int
+    slice: Callable[[int, int], Indices]
+    take: Callable[[Indices], Indices]
+    gather: Callable[..., Batch]
 
 
 @explain_options
@@ -420,6 +443,22 @@ class Stream:
         if len(parts) == 1:
             return parts[0]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def epoch_rows(self, position: int) -> EpochRows | None:
+        """Return the functions that gather in the epoch of a position, as `gather_rows` does.
+
+        None if `gather_rows` does more than that: it tells a source that reads ahead what comes
+        next, and chooses among the sources of a stream that grows.
+        """
+        if len(self._epochs.ranges) > 1:
+            return None
+        here = self._epochs.ranges[0]
+        epoch = here.epoch_at(position)
+        order, source = self.order_at(epoch), self._epochs.source_at(epoch)
+        if source.expect is not None or type(order) not in (Permutation, Sequential):
+            return None
+        start, gather = here.epoch_start(epoch), source.methods.gather
+        return EpochRows(start, order.slice, order.take, gather)
 
     def _announce(self, source: SourceMembers, parts: list[tuple[int, Indices]]) -> None:
         """Tell a source that reads ahead which places of which epochs are gathered next."""

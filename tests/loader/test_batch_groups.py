@@ -23,7 +23,7 @@ from models.oracle import Numbers
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
 from windeck import IterDataset, MapDataset, Mixture, PackedSequences, Table, Windows, collate
-from windeck.loader import runs
+from windeck.loader import batch_groups
 from windeck.loader.batch import BatchBuilder, PinnedGather, split_rows, split_tensor
 from windeck.loader.loader import Loader
 from windeck.loader.stream import Stream
@@ -91,7 +91,7 @@ STREAMS: dict[str, Any] = {
     st.sampled_from([0, 2]),
     st.sampled_from(list(STREAMS)),
 )
-def test_runs_change_no_batch_and_no_state(
+def test_groups_change_no_batch_and_no_state(
     batch_size: int,
     world_size: int,
     drop_last: bool,
@@ -129,7 +129,7 @@ def test_runs_change_no_batch_and_no_state(
                 assert states[0]["step"] == states[1]["step"]
 
 
-def test_runs_grow_from_one_batch_and_end_with_the_epoch() -> None:
+def test_groups_grow_from_one_batch_and_end_with_the_epoch() -> None:
     source = Independent(1000)
     loader = Loader(source, batch_size=3, prefetch=0)
     assert len(list(loader)) == 334
@@ -139,13 +139,13 @@ def test_runs_grow_from_one_batch_and_end_with_the_epoch() -> None:
     assert source.calls == [3]
 
 
-def test_a_run_is_about_a_mebibyte() -> None:
+def test_a_group_is_about_a_mebibyte() -> None:
     source = Independent(1 << 20)
     loader = Loader(source, batch_size=1000, prefetch=0)
     nbytes = sum(tensor.nbytes for tensor in loader.peek().values())
     source.calls.clear()
     list(loader)
-    most = round(runs.RUN_BYTES / nbytes)
+    most = round(batch_groups.GROUP_BYTES / nbytes)
     assert max(source.calls) == most * 1000
     assert most > 1
     source.calls.clear()
@@ -199,7 +199,7 @@ def test_batches_that_are_kept_never_change() -> None:
         assert_same(batch, expected)
 
 
-def test_the_memory_of_a_run_is_used_again() -> None:
+def test_the_memory_of_a_group_is_used_again() -> None:
     from windeck._core import pool_stats
 
     loader = Loader(windows(50_000), batch_size=32, shuffle=True, prefetch=0)
@@ -258,11 +258,11 @@ def test_a_source_that_has_too_few_rows_is_refused() -> None:
 
     loop = iter(Loader(Wrong(100), batch_size=4, prefetch=0))
     next(loop)
-    # The run is made again batch by batch, as for any other error, and is right then.
+    # The group is made again batch by batch, as for any other error, and is right then.
     assert len(list(loop)) == 24
 
 
-def test_a_moved_loader_drops_the_rest_of_a_run() -> None:
+def test_a_moved_loader_drops_the_rest_of_a_group() -> None:
     loader = Loader(windows(), batch_size=8)
     loop = iter(loader)
     for _ in range(20):
@@ -277,7 +277,7 @@ def test_a_moved_loader_drops_the_rest_of_a_run() -> None:
     assert int(next(other)["start"][0]) == 808
 
 
-def test_parts_of_a_mixture_make_runs() -> None:
+def test_parts_of_a_mixture_make_groups() -> None:
     parts = {"a": (Independent(1000), 3), "b": (Independent(500), 1)}
     mixture = Mixture(parts, seed=1)
     assert mixture.independent_rows
@@ -289,7 +289,7 @@ def test_parts_of_a_mixture_make_runs() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_datasets_make_runs(workers: int) -> None:
+def test_datasets_make_groups(workers: int) -> None:
     stream = Stream(windows(), seed=4)
     loader = DataLoader(IterDataset(stream, batch_size=8), batch_size=None, num_workers=workers)
     expected = Loader(stream, batch_size=8)
@@ -330,7 +330,7 @@ def calls_per_batch(loader: Loader, steps: int) -> float:
     count = itertools.count()
     threading.setprofile(profile)  # Of the prefetching thread, which starts with the loop.
     loop = iter(loader)
-    for _ in range(200):  # Runs have their full size then.
+    for _ in range(200):  # Groups have their full size then.
         next(loop)
     count = itertools.count()
     sys.setprofile(profile)
@@ -347,6 +347,29 @@ def test_a_batch_takes_less_than_ten_function_calls() -> None:
         assert 1 <= calls_per_batch(loader, 256) < 10
         loader = Loader(packed(1000, keys=()), batch_size=4, prefetch=prefetch)
         assert 1 <= calls_per_batch(loader, 256) < 10
+
+
+@pytest.mark.parametrize("batch_size", [1, 32, 256, 4096])
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_group_takes_at_most_twenty_calls(batch_size: int, world_size: int) -> None:
+    """Whatever its size: calls and generators that go on, for windows of two keys."""
+    source = windows(100_000, keys=("past_target", "future_target"), masks=False)
+    options: dict[str, Any] = {"shuffle": True, "rank": 0, "world_size": world_size}
+    loop = iter(Loader(source, batch_size=batch_size, prefetch=0, **options))
+    for _ in itertools.islice(loop, 3 if batch_size > 1024 else 100):
+        pass
+    counts: list[int] = []
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        counts[-1] += event == "call"
+
+    for _ in range(5 if batch_size > 1024 else 70):
+        counts.append(0)
+        sys.setprofile(profile)
+        next(loop)
+        sys.setprofile(None)
+    assert 3 < max(counts) <= 20
+    assert min(counts) >= 1
 
 
 @given(st.integers(1, 6), st.integers(0, 9), st.integers(1, 5), st.sampled_from("?bhfd"))
@@ -407,7 +430,7 @@ def recording(function: Any, calls: list[object]) -> Any:
 
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("batch_size", [3, 8])
-def test_a_run_is_copied_to_a_device_at_once(
+def test_a_group_is_copied_to_a_device_at_once(
     name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the host in place of a GPU: the same calls of torch but for streams and pinning."""
@@ -417,9 +440,9 @@ def test_a_run_is_copied_to_a_device_at_once(
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda *given: recorded.append(given))
     stream = STREAMS[name]
-    methods = stream_members(stream).methods
-    builder = BatchBuilder(methods)
-    builder._pinned = PinnedGather(methods, pin=False)
+    members = stream_members(stream)
+    builder = BatchBuilder(members)
+    builder._pinned = PinnedGather(members.methods, pin=False)
     builder._copy_stream, builder.target_device = copies, torch.device("cpu")  # type: ignore[assignment]
     builder(np.arange(batch_size))  # Shapes and dtypes are found by the first call.
     moved: list[object] = []
@@ -448,7 +471,7 @@ def test_a_run_is_copied_to_a_device_at_once(
 
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("batch_size", [3, 8])
-def test_pinned_batches_of_a_run_are_one_gather(
+def test_pinned_batches_of_a_group_are_one_gather(
     name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies in place of pinned memory: each tensor is one that torch's allocator knows."""
@@ -462,8 +485,8 @@ def test_pinned_batches_of_a_run_are_one_gather(
     stream = STREAMS[name]
     calls: list[object] = []
     monkeypatch.setattr(stream, "gather_rows", recording(stream.gather_rows, calls))
-    builder = BatchBuilder(stream_members(stream).methods, pin_memory=True)
-    assert builder.makes_runs
+    builder = BatchBuilder(stream_members(stream), pin_memory=True)
+    assert builder.makes_groups
     pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
     assert len(calls) == 1
     assert len(pending.batches) == 4
