@@ -43,6 +43,14 @@ class OwnWindows(wd.Windows):
     """Windows of a user's class."""
 
 
+class NamedWindows(wd.Windows):
+    """Windows of a user's class with attributes that have names of parts of windows."""
+
+    def __init__(self, table: wd.Table, **options: Any) -> None:
+        super().__init__(table, **options)
+        self.spec, self.selection, self.noted = "v2", [1, 2], True
+
+
 #: Changed windows that have all windows and options of the given ones.
 SAME: dict[str, Callable[[wd.Windows], wd.Windows]] = {
     "copy": copy.copy,
@@ -87,11 +95,11 @@ def test_changes_leave_the_windows_that_they_are_made_of(table: wd.Table) -> Non
 def test_parts_share_the_options(table: wd.Table) -> None:
     windows = wd.Windows(table, **OPTIONS)
     for part in (*windows.split(), windows.subset(series="a"), pickle.loads(pickle.dumps(windows))):
-        assert part.spec == windows.spec
-        assert hash(part.spec) == hash(windows.spec)
+        assert part._spec == windows._spec
+        assert hash(part._spec) == hash(windows._spec)
     latest = windows.latest()
-    assert latest.spec == replace(
-        windows.spec,
+    assert latest._spec == replace(
+        windows._spec,
         span=latest.span,
         max_missing=1.0,
         keys=("past_target", "series_id"),
@@ -101,9 +109,9 @@ def test_parts_share_the_options(table: wd.Table) -> None:
 def test_options_cannot_be_changed(table: wd.Table) -> None:
     windows = wd.Windows(table, **OPTIONS)
     with pytest.raises(FrozenInstanceError):
-        windows.spec.fill = 0.0  # type: ignore[misc]
+        windows._spec.fill = 0.0  # type: ignore[misc]
     with pytest.raises(ValueError, match="`layout` must be one of btc, bct, columns, got 'cbt'"):
-        replace(windows.spec, layout="cbt")  # type: ignore[arg-type]
+        replace(windows._spec, layout="cbt")  # type: ignore[arg-type]
 
 
 def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
@@ -113,6 +121,18 @@ def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
         assert type(one) is OwnWindows
 
 
+def test_attributes_of_a_users_class_may_be_named_like_parts(table: wd.Table) -> None:
+    windows, expected = NamedWindows(table, **OPTIONS), wd.Windows(table, **OPTIONS)
+    assert windows.nbytes == expected.nbytes
+    assert windows.fingerprint == expected.fingerprint
+    assert windows.explain() == expected.explain()
+    assert len(windows.subset(series="b")) == len(expected.subset(series="b"))
+    scaler = wd.Scaler.fit(windows, columns="load", per_series=True)
+    values = expected.gather([0])["past_target"]
+    inverse = scaler.inverse_transform(values, columns=["load"], series_id=[0], table=windows)
+    assert inverse.shape == values.shape
+
+
 def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.Table) -> None:
     """Nothing that remembers where batches came from keeps windows or scalers in memory."""
     scaler = wd.Scaler.fit(table, columns="load", per_series=True)
@@ -120,7 +140,7 @@ def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.T
     values = windows.gather([0])["past_target"]
     scaler.inverse_transform(values, columns=["load"], series_id=[0])
     assert windows.joined().balanced().fingerprint
-    references = [weakref.ref(one) for one in (scaler, windows, windows.noted)]
+    references = [weakref.ref(one) for one in (scaler, windows, windows._noted)]
     gc.collect()
     gc.disable()
     try:

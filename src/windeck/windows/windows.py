@@ -254,7 +254,7 @@ class Windows:
         keys: BatchKeys | None = None,
     ) -> None:
         """Set all attributes, and make the native objects."""
-        self.table, self.spec, self.selection = table, spec, selection
+        self.table, self._spec, self._selection = table, spec, selection
         self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
         self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
         self.scaler = spec.scaler
@@ -270,11 +270,11 @@ class Windows:
         else:
             self._gatherer = BatchGatherer(self._index, plan, table, columns)
         origin = BatchOrigin(table.series_names, spec.layout, spec.roles.target)
-        self.noted = note_windows(origin, spec.roles.all, spec.scaler)
+        self._noted = note_windows(origin, spec.roles.all, spec.scaler)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Native objects are made anew, and columns of a mapped table would be copies.
-        return type(self)._of, (self.table, self.spec, self.selection)
+        return type(self)._of, (self.table, self._spec, self._selection)
 
     # --- window numbers, series and rows ---------------------------------------------------------
 
@@ -327,7 +327,7 @@ class Windows:
 
         O(series) time, or O(rows) where rows are left out; O(stretches) memory.
         """
-        chosen = self.selection
+        chosen = self._selection
         return covered_rows(chosen.runs, chosen.keep, chosen.span, chosen.offsets)
 
     def explain(self) -> WindowReport:
@@ -336,8 +336,8 @@ class Windows:
         Of a streamed table also of the groups that are read, and of the bytes of an epoch.
         """
         if isinstance(self._gatherer, StreamedGatherer):
-            return replace(self.selection.report, reading=self._gatherer.windows.explain())
-        return replace(self.selection.report, device_bytes=self.device_bytes())
+            return replace(self._selection.report, reading=self._gatherer.windows.explain())
+        return replace(self._selection.report, device_bytes=self.device_bytes())
 
     def blocks_of(self, indices: Any) -> tuple[Int64, Int64]:
         """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
@@ -379,7 +379,7 @@ class Windows:
     @property
     def nbytes(self) -> int:
         """Bytes of the index: O(series), and one bit a window where windows were dropped."""
-        return self.selection.nbytes
+        return self._selection.nbytes
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -500,7 +500,7 @@ class Windows:
         from windeck.windows.device import DeviceWindows
 
         self._refuse_streamed("to()")
-        return DeviceWindows(self, self.table, self.spec, self.selection, device)
+        return DeviceWindows(self, self.table, self._spec, self._selection, device)
 
     def _refuse_streamed(self, what: str) -> None:
         if isinstance(self.table, StreamedTable):
@@ -516,7 +516,7 @@ class Windows:
         and the index.
         """
         self._refuse_streamed("device_bytes()")
-        return DeviceLayout(self.table, self.spec, self.selection).nbytes
+        return DeviceLayout(self.table, self._spec, self._selection).nbytes
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
@@ -548,7 +548,7 @@ class Windows:
         return other
 
     def _scaled(self, scaler: Scaler | None) -> Windows:
-        return self._of(self.table, replace(self.spec, scaler=scaler), self.selection)
+        return self._of(self.table, replace(self._spec, scaler=scaler), self._selection)
 
     def unseen_series(self) -> dict[str, Int64]:
         """Return the numbers of the series that the scaler was not fitted on, by column.
@@ -589,8 +589,8 @@ class Windows:
         >>> batch["past_target"].base.shape, batch["future_target"][:, :, 0].tolist()
         ((2, 3, 1), [[5], [2]])
         """
-        spec = replace(self.spec, joined=True)
-        return JoinedWindows._of(self.table, spec, self.selection, self._keys)
+        spec = replace(self._spec, joined=True)
+        return JoinedWindows._of(self.table, spec, self._selection, self._keys)
 
     def balanced(
         self,
@@ -638,7 +638,7 @@ class Windows:
         balance = Balance.of(
             self.table.series_names, self._index, weights, epoch_length, blocks, self._blocks
         )
-        return BalancedWindows(self, balance, self.spec.joined)
+        return BalancedWindows(self, balance, self._spec.joined)
 
     def split(
         self,
@@ -688,7 +688,7 @@ class Windows:
         [29, 1, 13]
         """
         parts = splits.split(
-            self.selection, self.table, validation, test, by, seed, validation_rows, test_rows
+            self._selection, self.table, validation, test, by, seed, validation_rows, test_rows
         )
         return Split(*map(self._with_selection, parts))
 
@@ -745,7 +745,7 @@ class Windows:
         [(29, 1), (41, 1), (53, 1)]
         """
         found = splits.folds(
-            self.selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
+            self._selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
         )
         return [Split(*map(self._with_selection, parts)) for parts in found]
 
@@ -791,9 +791,9 @@ class Windows:
             If `last` keeps earlier windows of some series, as a filter dropped their last ones.
         """
         selected = subset.select(
-            self.selection, self.table, series, rows, time, indices, mask, last
+            self._selection, self.table, series, rows, time, indices, mask, last
         )
-        return self if selected is self.selection else self._with_selection(selected)
+        return self if selected is self._selection else self._with_selection(selected)
 
     def latest(self, *, future: bool | Table = False, step: Any = None) -> Windows:
         """Return the last context of each series: the inputs of a forecast.
@@ -858,7 +858,7 @@ class Windows:
         >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
         (np.float64(47.0), np.float64(24.0))
         """
-        return self._of(*latest(self.table, self.spec, self.selection, future, step))
+        return self._of(*latest(self.table, self._spec, self._selection, future, step))
 
     def inverse_transform(
         self, values: Any, indices: Any = None, *, columns: Names = None, series_id: Any = None
@@ -906,7 +906,7 @@ class Windows:
                [ 0.,  1.]])
         """
         return forecasts.inverse_transform(
-            self.table, self.spec, self._index, values, indices, columns, series_id
+            self.table, self._spec, self._index, values, indices, columns, series_id
         )
 
     def prediction_table(
@@ -965,11 +965,11 @@ class Windows:
         [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
         """
         return forecasts.prediction_table(
-            self.table, self.spec, self._index, predictions, indices, columns, step, scaled
+            self.table, self._spec, self._index, predictions, indices, columns, step, scaled
         )
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
-        return self._of(self.table, self.spec, selection, self._keys)
+        return self._of(self.table, self._spec, selection, self._keys)
 
     # --- identity --------------------------------------------------------------------------------
 
@@ -980,8 +980,8 @@ class Windows:
         return {
             "source": "Windows",
             "windows": len(self),
-            **self.spec.fingerprint(self._keys.dtypes, some_unseen=some_unseen),
-            "starts": self.selection.digest(),
+            **self._spec.fingerprint(self._keys.dtypes, some_unseen=some_unseen),
+            "starts": self._selection.digest(),
             **{f"table.{name}": value for name, value in self.table.fingerprint.items()},
         }
 
