@@ -43,6 +43,44 @@ class OwnWindows(wd.Windows):
     """Windows of a user's class."""
 
 
+class TaggedWindows(wd.Windows):
+    """Windows of a user's class with an option of its own, which `gather` uses."""
+
+    def __init__(self, table: wd.Table, *, tag: float, **options: Any) -> None:
+        self.before = "set before the options"
+        super().__init__(table, **options)
+        self.tag = tag
+
+    def gather(self, indices: Any, out: Any = None, threads: int = 1) -> Any:
+        batch = super().gather(indices, out, threads)
+        batch["tag"] = np.full(len(indices), self.tag)
+        return batch
+
+
+class StatefulWindows(TaggedWindows):
+    """Windows of a user's class with an attribute that cannot be pickled."""
+
+    def __init__(self, table: wd.Table, **options: Any) -> None:
+        super().__init__(table, **options)
+        self.made_of: Any = lambda: "options"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["made_of"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.made_of = lambda: "a state"
+
+
+class NewWindows(wd.Windows):
+    """Windows of a user's class that takes a table when an object is created."""
+
+    def __new__(cls, table: wd.Table, **options: Any) -> NewWindows:
+        return super().__new__(cls)
+
+
 class NamedWindows(wd.Windows):
     """Windows of a user's class with attributes that have names of parts of windows."""
 
@@ -119,6 +157,72 @@ def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
     changed = (windows.subset(series="b"), windows.with_scaler(None), windows.latest())
     for one in (*changed, *windows.split(), copy.copy(windows)):
         assert type(one) is OwnWindows
+
+
+#: Other windows that are made of given ones.
+CHANGED: dict[str, Callable[[Any], Any]] = {
+    **{way: change for way, change in SAME.items() if way != "joined"},
+    "split": lambda windows: windows.split().train,
+    "split with a scaler": lambda windows: windows.split().with_scaler(None).train,
+    "folds": lambda windows: windows.folds(2, test_rows=4)[1].test,
+    "subset": lambda windows: windows.subset(series="b"),
+    "latest": lambda windows: windows.latest(),
+}
+
+
+@pytest.mark.parametrize("way", CHANGED)
+def test_attributes_of_a_users_class_are_those_of_all_windows_made_of_it(
+    table: wd.Table, way: str
+) -> None:
+    windows = TaggedWindows(table, tag=7.0, **OPTIONS)
+    windows.fingerprint  # noqa: B018  # Cached: copies must not keep it.
+    changed = CHANGED[way](windows)
+    assert changed.gather([0, 0])["tag"].tolist() == [7.0, 7.0]
+    assert changed.before == windows.before
+    plain = CHANGED[way](wd.Windows(table, **OPTIONS))
+    assert changed.fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize("way", CHANGED)
+def test_attributes_set_later_are_those_of_all_windows_made_of_it(
+    table: wd.Table, way: str
+) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    windows.independent_rows = False
+    changed = CHANGED[way](windows)
+    assert not changed.independent_rows
+    assert wd.Windows.independent_rows
+
+
+def test_joined_and_balanced_windows_have_attributes_set_before(table: wd.Table) -> None:
+    windows = TaggedWindows(table, tag=7.0, **OPTIONS)
+    joined: Any = windows.joined()
+    assert joined.tag == joined.subset(series="b").tag == 7.0
+    balanced: Any = windows.balanced()
+    balanced.note, balanced.independent_rows = "a", False
+    for again in (CHANGED[way](balanced) for way in ("copy", "deepcopy", "pickle")):
+        assert (again.note, again.independent_rows, again.windows.tag) == ("a", False, 7.0)
+        found, expected = (one.gather([5])["past_target"] for one in (again, balanced))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_users_class_decides_on_its_state(table: wd.Table) -> None:
+    windows = StatefulWindows(table, tag=7.0, **OPTIONS)
+    again = pickle.loads(pickle.dumps(windows))
+    assert (again.made_of(), again.tag) == ("a state", 7.0)
+    assert windows.split().train.made_of() == "options"  # type: ignore[attr-defined]
+
+
+def test_a_users_class_decides_on_its_creation(table: wd.Table) -> None:
+    windows = NewWindows(table, **OPTIONS)
+    assert type(windows.subset(series="b")) is NewWindows
+    assert pickle.loads(pickle.dumps(windows)).fingerprint == windows.fingerprint
+
+
+def test_the_state_of_windows_has_nothing_that_their_options_give(table: wd.Table) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    windows.fingerprint  # noqa: B018  # Cached: it is no part of the state.
+    assert windows.__getstate__() == windows.joined().__getstate__() == {}
 
 
 def test_attributes_of_a_users_class_may_be_named_like_parts(table: wd.Table) -> None:

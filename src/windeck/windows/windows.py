@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -49,6 +49,15 @@ if TYPE_CHECKING:
 
 
 W = TypeVar("W", bound="Windows")
+
+#: The attributes that `Windows._set` makes, and the cached fingerprint.
+_OWN_ATTRIBUTES = frozenset(
+    (
+        *("table", "span", "roles", "layout", "fill", "max_missing", "max_gap", "scaler"),
+        *("_spec", "_selection", "_keys", "_views", "_index", "_gatherer", "_noted"),
+        "fingerprint",
+    )
+)
 
 
 @explain_options
@@ -237,13 +246,16 @@ class Windows:
         spec: WindowSpec,
         selection: WindowSelection,
         keys: BatchKeys | None = None,
+        added: Mapping[str, Any] | None = None,
     ) -> W:
         """Return the windows of a table that a selection has, with the options of `spec`.
 
-        `keys` are those of `BatchKeys.of`, if they are known from other windows.
+        `keys` are those of `BatchKeys.of`, if they are known from other windows; `added` are
+        `_added` of other windows.
         """
-        made = cls.__new__(cls)
+        made = object.__new__(cls)  # A subclass may have a `__new__` with parameters of its own.
         made._set(table, spec, selection, keys)
+        vars(made).update(added or {})
         return made
 
     def _set(
@@ -253,7 +265,7 @@ class Windows:
         selection: WindowSelection,
         keys: BatchKeys | None = None,
     ) -> None:
-        """Set all attributes, and make the native objects."""
+        """Set `_OWN_ATTRIBUTES`, and make the native objects."""
         self.table, self._spec, self._selection = table, spec, selection
         self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
         self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
@@ -274,7 +286,19 @@ class Windows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Native objects are made anew, and columns of a mapped table would be copies.
-        return type(self)._of, (self.table, self._spec, self._selection)
+        return type(self)._of, (self.table, self._spec, self._selection), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes that a copy has besides those made of table and options."""
+        return self._added
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    @property
+    def _added(self) -> dict[str, Any]:
+        """The attributes that a subclass or a user has set."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN_ATTRIBUTES}
 
     # --- window numbers, series and rows ---------------------------------------------------------
 
@@ -548,7 +572,8 @@ class Windows:
         return other
 
     def _scaled(self, scaler: Scaler | None) -> Windows:
-        return self._of(self.table, replace(self._spec, scaler=scaler), self._selection)
+        spec = replace(self._spec, scaler=scaler)
+        return self._of(self.table, spec, self._selection, added=self._added)
 
     def unseen_series(self) -> dict[str, Int64]:
         """Return the numbers of the series that the scaler was not fitted on, by column.
@@ -590,7 +615,7 @@ class Windows:
         ((2, 3, 1), [[5], [2]])
         """
         spec = replace(self._spec, joined=True)
-        return JoinedWindows._of(self.table, spec, self._selection, self._keys)
+        return JoinedWindows._of(self.table, spec, self._selection, self._keys, self._added)
 
     def balanced(
         self,
@@ -858,7 +883,8 @@ class Windows:
         >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
         (np.float64(47.0), np.float64(24.0))
         """
-        return self._of(*latest(self.table, self._spec, self._selection, future, step))
+        made = latest(self.table, self._spec, self._selection, future, step)
+        return self._of(*made, added=self._added)
 
     def inverse_transform(
         self, values: Any, indices: Any = None, *, columns: Names = None, series_id: Any = None
@@ -969,7 +995,7 @@ class Windows:
         )
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
-        return self._of(self.table, self._spec, selection, self._keys)
+        return self._of(self.table, self._spec, selection, self._keys, self._added)
 
     # --- identity --------------------------------------------------------------------------------
 
