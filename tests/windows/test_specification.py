@@ -152,6 +152,33 @@ def test_options_cannot_be_changed(table: wd.Table) -> None:
         replace(windows._spec, layout="cbt")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"fill": "x"}, TypeError, "`fill` must be a number, got str 'x'"),
+        ({"max_missing": None}, TypeError, "`max_missing` must be a number, got NoneType None"),
+        ({"max_missing": 1.5}, ValueError, "`max_missing` must be a share between 0 and 1"),
+        ({"min_observed_past": -1}, ValueError, "`min_observed_past` must be"),
+        ({"min_observed_future": 99}, ValueError, "`min_observed_future` must be"),
+        ({"keys": ()}, ValueError, "`keys` must name at least one key of a batch, got none"),
+        ({"masks": "all"}, TypeError, "`masks` must be True, False or None, got 'all'"),
+        ({"scaler": 3}, TypeError, "`scaler` must be a Scaler, got a int"),
+    ],
+)
+def test_options_are_checked_when_a_specification_is_made(
+    table: wd.Table, options: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        wd.Windows(table, **{**OPTIONS, **options})
+    with pytest.raises(error, match=message):
+        replace(wd.Windows(table, **OPTIONS)._spec, **options)
+
+
+def test_numbers_of_a_specification_are_floats(table: wd.Table) -> None:
+    spec = wd.Windows(table, **{**OPTIONS, "fill": 0, "max_missing": 1})._spec
+    assert repr((spec.fill, spec.max_missing)) == "(0.0, 1.0)"
+
+
 def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
     windows = OwnWindows(table, **OPTIONS)
     changed = (windows.subset(series="b"), windows.with_scaler(None), windows.latest())

@@ -14,7 +14,6 @@ from windeck import _core
 from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.options import explain_options
-from windeck._util.validation import check_number
 from windeck.orders import BlockPermutation
 from windeck.sources import Batch, OrderFactory
 from windeck.table.table import StreamedTable, Table
@@ -35,8 +34,7 @@ from windeck.windows.specification import (
     Names,
     OutputDtypes,
     WindowSpec,
-    check_keys,
-    check_masks,
+    names_of,
 )
 from windeck.windows.static_columns import warn_of_varying
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
@@ -222,14 +220,14 @@ class Windows:
             span=span,
             roles=roles,
             layout=layout,
-            fill=check_number("fill", fill),
-            max_missing=check_number("max_missing", max_missing),
+            fill=fill,
+            max_missing=max_missing,
             max_gap=None if max_gap is None else gap_in_units(max_gap, table.timestamps),
             min_observed_past=min_observed_past,
             min_observed_future=min_observed_future,
             dtypes=OutputDtypes.from_dtype(dtype, roles.all),
-            keys=check_keys(keys),
-            masks=check_masks(masks),
+            keys=None if keys is None else names_of(keys),
+            masks=masks,
             scaler=scaler,
         )
         selection = WindowSelection.of_table(
