@@ -196,6 +196,31 @@ def _forth(scaler: wd.Scaler, scaled: Any, **options: Any) -> Any:
     return (scaled - zero) / (one - zero)
 
 
+class WrappedWindows:
+    """An object that has of windows what the documented members of them give."""
+
+    def __init__(self, windows: wd.Windows) -> None:
+        self._windows = windows
+        self.table, self.column_names = windows.table, windows.column_names
+        self.layout, self.roles = windows.layout, windows.roles
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def covered_rows(self) -> Any:
+        return self._windows.covered_rows()
+
+
+def test_an_object_like_windows_says_which_table_numbers_are_of() -> None:
+    scaler = fit()
+    reordered = windows_of(("c", "a"))
+    values = np.full((2, 3, 1), 0.5)
+    found = scaler.inverse_transform(values, series_id=[0, 1], table=WrappedWindows(reordered))
+    expected = scaler.inverse_transform(values, series_id=[0, 1], table=reordered)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found[:, 0, 0], [0.0, 4.0])
+
+
 def test_two_tables_of_a_scaler_need_to_be_told_apart() -> None:
     scaler = fit()
     one, other = windows_of(FITTED, scaler), windows_of(("c", "a", "b"), scaler)

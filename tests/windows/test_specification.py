@@ -43,6 +43,52 @@ class OwnWindows(wd.Windows):
     """Windows of a user's class."""
 
 
+class TaggedWindows(wd.Windows):
+    """Windows of a user's class with an option of its own, which `gather` uses."""
+
+    def __init__(self, table: wd.Table, *, tag: float, **options: Any) -> None:
+        self.before = "set before the options"
+        super().__init__(table, **options)
+        self.tag = tag
+
+    def gather(self, indices: Any, out: Any = None, threads: int = 1) -> Any:
+        batch = super().gather(indices, out, threads)
+        batch["tag"] = np.full(len(indices), self.tag)
+        return batch
+
+
+class StatefulWindows(TaggedWindows):
+    """Windows of a user's class with an attribute that cannot be pickled."""
+
+    def __init__(self, table: wd.Table, **options: Any) -> None:
+        super().__init__(table, **options)
+        self.made_of: Any = lambda: "options"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["made_of"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.made_of = lambda: "a state"
+
+
+class NewWindows(wd.Windows):
+    """Windows of a user's class that takes a table when an object is created."""
+
+    def __new__(cls, table: wd.Table, **options: Any) -> NewWindows:
+        return super().__new__(cls)
+
+
+class NamedWindows(wd.Windows):
+    """Windows of a user's class with attributes that have names of parts of windows."""
+
+    def __init__(self, table: wd.Table, **options: Any) -> None:
+        super().__init__(table, **options)
+        self.spec, self.selection, self.noted = "v2", [1, 2], True
+
+
 #: Changed windows that have all windows and options of the given ones.
 SAME: dict[str, Callable[[wd.Windows], wd.Windows]] = {
     "copy": copy.copy,
@@ -87,11 +133,11 @@ def test_changes_leave_the_windows_that_they_are_made_of(table: wd.Table) -> Non
 def test_parts_share_the_options(table: wd.Table) -> None:
     windows = wd.Windows(table, **OPTIONS)
     for part in (*windows.split(), windows.subset(series="a"), pickle.loads(pickle.dumps(windows))):
-        assert part.spec == windows.spec
-        assert hash(part.spec) == hash(windows.spec)
+        assert part._spec == windows._spec
+        assert hash(part._spec) == hash(windows._spec)
     latest = windows.latest()
-    assert latest.spec == replace(
-        windows.spec,
+    assert latest._spec == replace(
+        windows._spec,
         span=latest.span,
         max_missing=1.0,
         keys=("past_target", "series_id"),
@@ -101,9 +147,36 @@ def test_parts_share_the_options(table: wd.Table) -> None:
 def test_options_cannot_be_changed(table: wd.Table) -> None:
     windows = wd.Windows(table, **OPTIONS)
     with pytest.raises(FrozenInstanceError):
-        windows.spec.fill = 0.0  # type: ignore[misc]
+        windows._spec.fill = 0.0  # type: ignore[misc]
     with pytest.raises(ValueError, match="`layout` must be one of btc, bct, columns, got 'cbt'"):
-        replace(windows.spec, layout="cbt")  # type: ignore[arg-type]
+        replace(windows._spec, layout="cbt")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"fill": "x"}, TypeError, "`fill` must be a number, got str 'x'"),
+        ({"max_missing": None}, TypeError, "`max_missing` must be a number, got NoneType None"),
+        ({"max_missing": 1.5}, ValueError, "`max_missing` must be a share between 0 and 1"),
+        ({"min_observed_past": -1}, ValueError, "`min_observed_past` must be"),
+        ({"min_observed_future": 99}, ValueError, "`min_observed_future` must be"),
+        ({"keys": ()}, ValueError, "`keys` must name at least one key of a batch, got none"),
+        ({"masks": "all"}, TypeError, "`masks` must be True, False or None, got 'all'"),
+        ({"scaler": 3}, TypeError, "`scaler` must be a Scaler, got a int"),
+    ],
+)
+def test_options_are_checked_when_a_specification_is_made(
+    table: wd.Table, options: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        wd.Windows(table, **{**OPTIONS, **options})
+    with pytest.raises(error, match=message):
+        replace(wd.Windows(table, **OPTIONS)._spec, **options)
+
+
+def test_numbers_of_a_specification_are_floats(table: wd.Table) -> None:
+    spec = wd.Windows(table, **{**OPTIONS, "fill": 0, "max_missing": 1})._spec
+    assert repr((spec.fill, spec.max_missing)) == "(0.0, 1.0)"
 
 
 def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
@@ -113,6 +186,84 @@ def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
         assert type(one) is OwnWindows
 
 
+#: Other windows that are made of given ones.
+CHANGED: dict[str, Callable[[Any], Any]] = {
+    **{way: change for way, change in SAME.items() if way != "joined"},
+    "split": lambda windows: windows.split().train,
+    "split with a scaler": lambda windows: windows.split().with_scaler(None).train,
+    "folds": lambda windows: windows.folds(2, test_rows=4)[1].test,
+    "subset": lambda windows: windows.subset(series="b"),
+    "latest": lambda windows: windows.latest(),
+}
+
+
+@pytest.mark.parametrize("way", CHANGED)
+def test_attributes_of_a_users_class_are_those_of_all_windows_made_of_it(
+    table: wd.Table, way: str
+) -> None:
+    windows = TaggedWindows(table, tag=7.0, **OPTIONS)
+    windows.fingerprint  # noqa: B018  # Cached: copies must not keep it.
+    changed = CHANGED[way](windows)
+    assert changed.gather([0, 0])["tag"].tolist() == [7.0, 7.0]
+    assert changed.before == windows.before
+    plain = CHANGED[way](wd.Windows(table, **OPTIONS))
+    assert changed.fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize("way", CHANGED)
+def test_attributes_set_later_are_those_of_all_windows_made_of_it(
+    table: wd.Table, way: str
+) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    windows.independent_rows = False
+    changed = CHANGED[way](windows)
+    assert not changed.independent_rows
+    assert wd.Windows.independent_rows
+
+
+def test_joined_and_balanced_windows_have_attributes_set_before(table: wd.Table) -> None:
+    windows = TaggedWindows(table, tag=7.0, **OPTIONS)
+    joined: Any = windows.joined()
+    assert joined.tag == joined.subset(series="b").tag == 7.0
+    balanced: Any = windows.balanced()
+    balanced.note, balanced.independent_rows = "a", False
+    for again in (CHANGED[way](balanced) for way in ("copy", "deepcopy", "pickle")):
+        assert (again.note, again.independent_rows, again.windows.tag) == ("a", False, 7.0)
+        found, expected = (one.gather([5])["past_target"] for one in (again, balanced))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_users_class_decides_on_its_state(table: wd.Table) -> None:
+    windows = StatefulWindows(table, tag=7.0, **OPTIONS)
+    again = pickle.loads(pickle.dumps(windows))
+    assert (again.made_of(), again.tag) == ("a state", 7.0)
+    assert windows.split().train.made_of() == "options"  # type: ignore[attr-defined]
+
+
+def test_a_users_class_decides_on_its_creation(table: wd.Table) -> None:
+    windows = NewWindows(table, **OPTIONS)
+    assert type(windows.subset(series="b")) is NewWindows
+    assert pickle.loads(pickle.dumps(windows)).fingerprint == windows.fingerprint
+
+
+def test_the_state_of_windows_has_nothing_that_their_options_give(table: wd.Table) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    windows.fingerprint  # noqa: B018  # Cached: it is no part of the state.
+    assert windows.__getstate__() == windows.joined().__getstate__() == {}
+
+
+def test_attributes_of_a_users_class_may_be_named_like_parts(table: wd.Table) -> None:
+    windows, expected = NamedWindows(table, **OPTIONS), wd.Windows(table, **OPTIONS)
+    assert windows.nbytes == expected.nbytes
+    assert windows.fingerprint == expected.fingerprint
+    assert windows.explain() == expected.explain()
+    assert len(windows.subset(series="b")) == len(expected.subset(series="b"))
+    scaler = wd.Scaler.fit(windows, columns="load", per_series=True)
+    values = expected.gather([0])["past_target"]
+    inverse = scaler.inverse_transform(values, columns=["load"], series_id=[0], table=windows)
+    assert inverse.shape == values.shape
+
+
 def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.Table) -> None:
     """Nothing that remembers where batches came from keeps windows or scalers in memory."""
     scaler = wd.Scaler.fit(table, columns="load", per_series=True)
@@ -120,7 +271,7 @@ def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.T
     values = windows.gather([0])["past_target"]
     scaler.inverse_transform(values, columns=["load"], series_id=[0])
     assert windows.joined().balanced().fingerprint
-    references = [weakref.ref(one) for one in (scaler, windows, windows.noted)]
+    references = [weakref.ref(one) for one in (scaler, windows, windows._noted)]
     gc.collect()
     gc.disable()
     try:

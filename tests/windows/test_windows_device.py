@@ -148,6 +148,40 @@ def test_joined_windows_are_views_on_a_device_too(layout: Any, gap: int) -> None
         assert all(torch.equal(pair[0][key], pair[1][key]) for key in expected)
 
 
+class PresentedWindows(Windows):
+    """Windows of a user's class that show one more key."""
+
+    def gather_rows(self, indices: Any, out: Any = None, threads: int = 1) -> Any:
+        return super().gather(indices, out, threads)
+
+    def whole(self, rows: Any) -> Any:
+        return {}
+
+    def present(self, batch: Any) -> Any:
+        batch["last"] = batch["past_target"][:, -1]
+        return batch
+
+    def gather(self, indices: Any, out: Any = None, threads: int = 1) -> Any:
+        return self.present(self.gather_rows(indices, out, threads))
+
+
+@pytest.mark.parametrize(
+    "on_cpu",
+    [
+        lambda windows: windows.to("cpu"),
+        lambda windows: windows.balanced().to("cpu"),
+        lambda windows: windows.to("cpu").balanced(),
+        lambda windows: pickle.loads(pickle.dumps(windows.to("cpu"))),
+    ],
+    ids=["to", "balanced to", "to balanced", "pickled"],
+)
+def test_a_users_class_shows_its_batches_on_a_device_too(on_cpu: Any) -> None:
+    table = wd.Table.from_columns({"load": np.arange(12.0)}, offsets=[0, 9, 12])
+    windows = on_cpu(PresentedWindows(table, context_length=3))
+    for batch in (windows.gather_tensors([1, 0]), next(iter(wd.Loader(windows, batch_size=2)))):
+        assert batch["last"].tolist() == batch["past_target"][:, -1].tolist()
+
+
 def test_parts_of_a_split_share_the_columns() -> None:
     """Windows with the same columns and scaler take one copy on a device, others their own."""
     windows = Windows(table_of(load=np.arange(200.0)), context_length=4, prediction_length=2)

@@ -91,6 +91,9 @@ class BalancedWindows(Generic[WindowsT]):
     def __init__(self, windows: WindowsT, balance: Balance, joined: bool = False) -> None:
         self.windows, self.balance, self._is_joined = windows, balance, joined
         self.counts, self.blocks = balance.counts, balance.blocks
+        self._make()
+
+    def _make(self) -> None:
         self._slots = _core.Cumulative(self.counts)
         self._first = self.at_epoch(0, seed=0)
 
@@ -158,8 +161,13 @@ class BalancedWindows(Generic[WindowsT]):
     def __repr__(self) -> str:
         return f"BalancedWindows({self.windows!r}, epoch_length={len(self)})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.windows, self.balance, self._is_joined)
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_slots", "_first")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make()
 
 
 class BalancedEpoch:

@@ -21,7 +21,7 @@ from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import Array, Bits, Bools, torch_dtype
-from windeck.sources import Fingerprint, Source
+from windeck.sources import Fingerprint, Source, present
 from windeck.table.table import Table
 from windeck.windows.batch_spec import (
     INDEX_KEYS,
@@ -33,7 +33,6 @@ from windeck.windows.batch_spec import (
 from windeck.windows.device_balanced import DeviceBalancedWindows, HostBalancedWindows
 from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.index import WindowSpan
-from windeck.windows.joined import present
 from windeck.windows.specification import WindowSpec
 from windeck.windows.subset import WindowSelection
 
@@ -93,7 +92,7 @@ class DeviceWindows(Generic[WindowsT]):
         self.device = resolve_device(device)
         layout = _DeviceColumns(table, spec, selection)
         _check_dtypes(layout.batch_keys, self.device)
-        self._views, self._index_keys = layout.views, layout.batch_keys.index
+        self._index_keys = layout.batch_keys.index
         missing = sum(
             layout.bytes_of(key) for key in layout.groups if layout.find(key, self.device) is None
         )
@@ -183,8 +182,8 @@ class DeviceWindows(Generic[WindowsT]):
         return self.present(self.gather_row_tensors(samples))
 
     def present(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return a batch with past and future in place of buffers, if these are joined windows."""
-        return present(batch, self._views)
+        """Return a batch as `present` of the windows in host memory does, if they have it."""
+        return present(self.windows, batch)
 
     def gather_row_tensors(self, samples: Any) -> dict[str, torch.Tensor]:
         """Return a batch before `present`."""

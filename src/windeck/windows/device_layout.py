@@ -26,8 +26,8 @@ class DeviceLayout:
         The columns used, by name.
     batch_keys
         The keys of a batch.
-    keys, views
-        The keys that are made on the device, and the views of buffers among them.
+    keys
+        The keys that are made on the device.
     groups
         Names of columns, and what decides their values besides the scaler.
     front, back
@@ -39,7 +39,7 @@ class DeviceLayout:
         self.columns = spec.columns_of(table)
         self.batch_keys = BatchKeys.of(spec, self.columns)
         self.front, self.back = spec.span.max_padding, spec.span.rows - spec.span.needed_rows
-        self.keys, self.views = native_keys(self.batch_keys.chosen, spec)
+        self.keys, _ = native_keys(self.batch_keys.chosen, spec)
         self.groups = list(dict.fromkeys(map(self.group_of, self.keys)))
         self._masked = {self.group_of(key) for key in self.keys if key.mask}
 

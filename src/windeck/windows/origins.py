@@ -79,6 +79,14 @@ class NotedWindows:
     scaler: ScalerOrigins | None
 
 
+class TargetRoles(Protocol):
+    """Columns by role, as far as scalers use them."""
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """The target columns."""
+
+
 class TableWindows(Protocol):
     """`Windows`, with what scalers use of them."""
 
@@ -91,8 +99,12 @@ class TableWindows(Protocol):
         """The columns used."""
 
     @property
-    def noted(self) -> NotedWindows:
-        """Their origin of batches."""
+    def layout(self) -> str:
+        """The layout of batches."""
+
+    @property
+    def roles(self) -> TargetRoles:
+        """The names of the columns of each role."""
 
     def covered_rows(self) -> tuple[Int64, Int64, Int64]:
         """Return first rows, last rows + 1 and series of the stretches of rows that are read."""
@@ -201,8 +213,8 @@ class ScalerOrigins:
         if isinstance(table, Table):
             return [BatchOrigin(table.series_names)]
         if table is not None:
-            table_of(table, "table")  # Raises for anything else.
-            return [table.noted.origin]
+            names = table_of(table, "table").series_names  # Raises for anything else.
+            return [BatchOrigin(names, table.layout, table.roles.target)]
         names = self.series or ()
         origins = [one for one in self.remembered if one.layout] or list(self.remembered)
         if not origins and _are_numbers(names):

@@ -1,4 +1,4 @@
-"""The options of windows as one frozen value, checked when it is made.
+"""The options of windows as one frozen value, checked when it is made as far as it needs no table.
 
 `Windows` are a table, a specification and a selection of windows. All that depends on options alone
 takes a `WindowSpec`, and other windows are those of ``dataclasses.replace(spec, ...)``.
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from windeck._util.fingerprints import digest
 from windeck._util.text import unknown_column
+from windeck._util.validation import check_number
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
 from windeck.table.table import Table
@@ -57,15 +58,15 @@ class ColumnRoles:
     ) -> ColumnRoles:
         """Check the names given; targets default to the columns not named elsewhere."""
         covariates = {
-            "known_covariates": _names(known),
-            "past_covariates": _names(past),
-            "static_covariates": _names(static),
+            "known_covariates": names_of(known),
+            "past_covariates": names_of(past),
+            "static_covariates": names_of(static),
         }
         if target is None:
             taken = {name for names in covariates.values() for name in names}
             targets = tuple(name for name in table.column_names if name not in taken)
         else:
-            targets = _names(target)
+            targets = names_of(target)
         named = {"target_columns": targets, **covariates}
         roles: dict[str, str] = {}
         for role, names in named.items():
@@ -86,7 +87,8 @@ class ColumnRoles:
         return cls(*named.values())
 
 
-def _names(given: Names) -> tuple[str, ...]:
+def names_of(given: Names) -> tuple[str, ...]:
+    """Return names as a tuple: of one name, of several, or of none."""
     if given is None:
         return ()
     return (given,) if isinstance(given, str) else tuple(given)
@@ -151,17 +153,7 @@ def _value_dtype(dtype: Any) -> str:
     return name
 
 
-def check_keys(keys: Names) -> tuple[str, ...] | None:
-    """Return the names of the keys asked for as a tuple, None for the usual ones."""
-    if keys is None:
-        return None
-    names = _names(keys)
-    if not names:
-        raise ValueError("`keys` must name at least one key of a batch, got none")
-    return names
-
-
-def check_masks(masks: bool | None) -> bool | None:
+def _check_masks(masks: bool | None) -> bool | None:
     """Return `masks`, checked to be a bool or None."""
     if masks not in (None, False, True):
         raise TypeError(f"`masks` must be True, False or None, got {masks!r}; see `keys` for names")
@@ -172,10 +164,14 @@ def check_masks(masks: bool | None) -> bool | None:
 class WindowSpec:
     """The options of `Windows`, with their names there.
 
+    `WindowSpan`, `ColumnRoles.from_names` and `OutputDtypes.from_dtype` check their part before.
+    What depends on the columns of a table is checked later: names of keys, and whether a dtype can
+    hold `fill`, by `BatchKeys.of`.
+
     Attributes
     ----------
     max_gap
-        In the unit of the time stamps of the table.
+        In the unit of the time stamps of the table, checked by `gap_in_units`.
     keys
         Names of the keys of a batch; None: all.
     joined
@@ -184,9 +180,10 @@ class WindowSpec:
     Raises
     ------
     TypeError
-        If the scaler is not a `Scaler`.
+        If `fill`, `max_missing`, `masks` or the scaler has another type.
     ValueError
-        For an unknown layout, a scaler without any of the columns, or joined columns.
+        If `max_missing` or a least number of observed values is out of range; for an unknown
+        layout, no key, a scaler without any of the columns, or joined columns.
     """
 
     span: WindowSpan
@@ -210,6 +207,15 @@ class WindowSpec:
             raise ValueError(
                 "layout='columns' has past and future in one array already, expected 'btc' or 'bct'"
             )
+        for name in ("fill", "max_missing"):
+            object.__setattr__(self, name, check_number(name, getattr(self, name)))
+        object.__setattr__(self, "masks", _check_masks(self.masks))
+        if self.keys == ():
+            raise ValueError("`keys` must name at least one key of a batch, got none")
+        self._allowed()  # It raises an error for a number out of range.
+        self._check_scaler()
+
+    def _check_scaler(self) -> None:
         scaler = self.scaler
         if scaler is None:
             return
@@ -224,29 +230,22 @@ class WindowSpec:
         """Return the columns used, by name."""
         return {name: table.column(name) for name in self.roles.all}
 
-    def conditions(self, table: Table) -> WindowFilter:
-        """Return the conditions on the rows of windows.
-
-        Raises
-        ------
-        ValueError
-            If `max_missing`, `min_observed_past` or `min_observed_future` is out of range.
-        """
-        targets = [table.column(name) for name in self.roles.target]
-        limits = [
-            allowed_unobserved(name, getattr(self, name), length * len(targets))
-            for name, length in (
-                ("min_observed_past", self.span.context_length),
-                ("min_observed_future", self.span.prediction_length),
-            )
-        ]
-        return WindowFilter(
-            targets,
-            allowed_missing(self.max_missing, self.span.steps * len(targets)),
-            None if table.timestamps is None else as_integers(table.timestamps),
-            self.max_gap,
-            *limits,
+    def _allowed(self) -> tuple[int | None, int | None, int | None]:
+        """Return the most missing values of a window, of its past and of its future; None: any."""
+        span, targets = self.span, len(self.roles.target)
+        past, future = span.context_length * targets, span.prediction_length * targets
+        return (
+            allowed_missing(self.max_missing, span.steps * targets),
+            allowed_unobserved("min_observed_past", self.min_observed_past, past),
+            allowed_unobserved("min_observed_future", self.min_observed_future, future),
         )
+
+    def conditions(self, table: Table) -> WindowFilter:
+        """Return the conditions on the rows of windows."""
+        targets = [table.column(name) for name in self.roles.target]
+        stamps = None if table.timestamps is None else as_integers(table.timestamps)
+        missing, past, future = self._allowed()
+        return WindowFilter(targets, missing, stamps, self.max_gap, past, future)
 
     def fingerprint(self, dtypes: str, *, some_unseen: bool) -> dict[str, str | int]:
         """Return the fields that checkpoints compare: names and values are part of their format.

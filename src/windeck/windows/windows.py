@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -14,7 +14,6 @@ from windeck import _core
 from windeck._util.html import html_table
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.options import explain_options
-from windeck._util.validation import check_number
 from windeck.orders import BlockPermutation
 from windeck.sources import Batch, OrderFactory
 from windeck.table.table import StreamedTable, Table
@@ -35,8 +34,7 @@ from windeck.windows.specification import (
     Names,
     OutputDtypes,
     WindowSpec,
-    check_keys,
-    check_masks,
+    names_of,
 )
 from windeck.windows.static_columns import warn_of_varying
 from windeck.windows.streamed import BlockedWindows, StreamedGatherer
@@ -49,6 +47,15 @@ if TYPE_CHECKING:
 
 
 W = TypeVar("W", bound="Windows")
+
+#: The attributes that `Windows._set` makes, and the cached fingerprint.
+_OWN_ATTRIBUTES = frozenset(
+    (
+        *("table", "span", "roles", "layout", "fill", "max_missing", "max_gap", "scaler"),
+        *("_spec", "_selection", "_keys", "_views", "_index", "_gatherer", "_noted"),
+        "fingerprint",
+    )
+)
 
 
 @explain_options
@@ -213,14 +220,14 @@ class Windows:
             span=span,
             roles=roles,
             layout=layout,
-            fill=check_number("fill", fill),
-            max_missing=check_number("max_missing", max_missing),
+            fill=fill,
+            max_missing=max_missing,
             max_gap=None if max_gap is None else gap_in_units(max_gap, table.timestamps),
             min_observed_past=min_observed_past,
             min_observed_future=min_observed_future,
             dtypes=OutputDtypes.from_dtype(dtype, roles.all),
-            keys=check_keys(keys),
-            masks=check_masks(masks),
+            keys=None if keys is None else names_of(keys),
+            masks=masks,
             scaler=scaler,
         )
         selection = WindowSelection.of_table(
@@ -237,13 +244,16 @@ class Windows:
         spec: WindowSpec,
         selection: WindowSelection,
         keys: BatchKeys | None = None,
+        added: Mapping[str, Any] | None = None,
     ) -> W:
         """Return the windows of a table that a selection has, with the options of `spec`.
 
-        `keys` are those of `BatchKeys.of`, if they are known from other windows.
+        `keys` are those of `BatchKeys.of`, if they are known from other windows; `added` are
+        `_added` of other windows.
         """
-        made = cls.__new__(cls)
+        made = object.__new__(cls)  # A subclass may have a `__new__` with parameters of its own.
         made._set(table, spec, selection, keys)
+        vars(made).update(added or {})
         return made
 
     def _set(
@@ -253,8 +263,8 @@ class Windows:
         selection: WindowSelection,
         keys: BatchKeys | None = None,
     ) -> None:
-        """Set all attributes, and make the native objects."""
-        self.table, self.spec, self.selection = table, spec, selection
+        """Set `_OWN_ATTRIBUTES`, and make the native objects."""
+        self.table, self._spec, self._selection = table, spec, selection
         self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
         self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
         self.scaler = spec.scaler
@@ -270,11 +280,23 @@ class Windows:
         else:
             self._gatherer = BatchGatherer(self._index, plan, table, columns)
         origin = BatchOrigin(table.series_names, spec.layout, spec.roles.target)
-        self.noted = note_windows(origin, spec.roles.all, spec.scaler)
+        self._noted = note_windows(origin, spec.roles.all, spec.scaler)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Native objects are made anew, and columns of a mapped table would be copies.
-        return type(self)._of, (self.table, self.spec, self.selection)
+        return type(self)._of, (self.table, self._spec, self._selection), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes that a copy has besides those made of table and options."""
+        return self._added
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    @property
+    def _added(self) -> dict[str, Any]:
+        """The attributes that a subclass or a user has set."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN_ATTRIBUTES}
 
     # --- window numbers, series and rows ---------------------------------------------------------
 
@@ -327,7 +349,7 @@ class Windows:
 
         O(series) time, or O(rows) where rows are left out; O(stretches) memory.
         """
-        chosen = self.selection
+        chosen = self._selection
         return covered_rows(chosen.runs, chosen.keep, chosen.span, chosen.offsets)
 
     def explain(self) -> WindowReport:
@@ -336,8 +358,8 @@ class Windows:
         Of a streamed table also of the groups that are read, and of the bytes of an epoch.
         """
         if isinstance(self._gatherer, StreamedGatherer):
-            return replace(self.selection.report, reading=self._gatherer.windows.explain())
-        return replace(self.selection.report, device_bytes=self.device_bytes())
+            return replace(self._selection.report, reading=self._gatherer.windows.explain())
+        return replace(self._selection.report, device_bytes=self.device_bytes())
 
     def blocks_of(self, indices: Any) -> tuple[Int64, Int64]:
         """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
@@ -379,7 +401,7 @@ class Windows:
     @property
     def nbytes(self) -> int:
         """Bytes of the index: O(series), and one bit a window where windows were dropped."""
-        return self.selection.nbytes
+        return self._selection.nbytes
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -500,7 +522,7 @@ class Windows:
         from windeck.windows.device import DeviceWindows
 
         self._refuse_streamed("to()")
-        return DeviceWindows(self, self.table, self.spec, self.selection, device)
+        return DeviceWindows(self, self.table, self._spec, self._selection, device)
 
     def _refuse_streamed(self, what: str) -> None:
         if isinstance(self.table, StreamedTable):
@@ -516,7 +538,7 @@ class Windows:
         and the index.
         """
         self._refuse_streamed("device_bytes()")
-        return DeviceLayout(self.table, self.spec, self.selection).nbytes
+        return DeviceLayout(self.table, self._spec, self._selection).nbytes
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
@@ -548,7 +570,8 @@ class Windows:
         return other
 
     def _scaled(self, scaler: Scaler | None) -> Windows:
-        return self._of(self.table, replace(self.spec, scaler=scaler), self.selection)
+        spec = replace(self._spec, scaler=scaler)
+        return self._of(self.table, spec, self._selection, added=self._added)
 
     def unseen_series(self) -> dict[str, Int64]:
         """Return the numbers of the series that the scaler was not fitted on, by column.
@@ -589,8 +612,8 @@ class Windows:
         >>> batch["past_target"].base.shape, batch["future_target"][:, :, 0].tolist()
         ((2, 3, 1), [[5], [2]])
         """
-        spec = replace(self.spec, joined=True)
-        return JoinedWindows._of(self.table, spec, self.selection, self._keys)
+        spec = replace(self._spec, joined=True)
+        return JoinedWindows._of(self.table, spec, self._selection, self._keys, self._added)
 
     def balanced(
         self,
@@ -638,7 +661,7 @@ class Windows:
         balance = Balance.of(
             self.table.series_names, self._index, weights, epoch_length, blocks, self._blocks
         )
-        return BalancedWindows(self, balance, self.spec.joined)
+        return BalancedWindows(self, balance, self._spec.joined)
 
     def split(
         self,
@@ -688,7 +711,7 @@ class Windows:
         [29, 1, 13]
         """
         parts = splits.split(
-            self.selection, self.table, validation, test, by, seed, validation_rows, test_rows
+            self._selection, self.table, validation, test, by, seed, validation_rows, test_rows
         )
         return Split(*map(self._with_selection, parts))
 
@@ -745,7 +768,7 @@ class Windows:
         [(29, 1), (41, 1), (53, 1)]
         """
         found = splits.folds(
-            self.selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
+            self._selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
         )
         return [Split(*map(self._with_selection, parts)) for parts in found]
 
@@ -791,9 +814,9 @@ class Windows:
             If `last` keeps earlier windows of some series, as a filter dropped their last ones.
         """
         selected = subset.select(
-            self.selection, self.table, series, rows, time, indices, mask, last
+            self._selection, self.table, series, rows, time, indices, mask, last
         )
-        return self if selected is self.selection else self._with_selection(selected)
+        return self if selected is self._selection else self._with_selection(selected)
 
     def latest(self, *, future: bool | Table = False, step: Any = None) -> Windows:
         """Return the last context of each series: the inputs of a forecast.
@@ -858,7 +881,8 @@ class Windows:
         >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
         (np.float64(47.0), np.float64(24.0))
         """
-        return self._of(*latest(self.table, self.spec, self.selection, future, step))
+        made = latest(self.table, self._spec, self._selection, future, step)
+        return self._of(*made, added=self._added)
 
     def inverse_transform(
         self, values: Any, indices: Any = None, *, columns: Names = None, series_id: Any = None
@@ -906,7 +930,7 @@ class Windows:
                [ 0.,  1.]])
         """
         return forecasts.inverse_transform(
-            self.table, self.spec, self._index, values, indices, columns, series_id
+            self.table, self._spec, self._index, values, indices, columns, series_id
         )
 
     def prediction_table(
@@ -965,11 +989,11 @@ class Windows:
         [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
         """
         return forecasts.prediction_table(
-            self.table, self.spec, self._index, predictions, indices, columns, step, scaled
+            self.table, self._spec, self._index, predictions, indices, columns, step, scaled
         )
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
-        return self._of(self.table, self.spec, selection, self._keys)
+        return self._of(self.table, self._spec, selection, self._keys, self._added)
 
     # --- identity --------------------------------------------------------------------------------
 
@@ -980,8 +1004,8 @@ class Windows:
         return {
             "source": "Windows",
             "windows": len(self),
-            **self.spec.fingerprint(self._keys.dtypes, some_unseen=some_unseen),
-            "starts": self.selection.digest(),
+            **self._spec.fingerprint(self._keys.dtypes, some_unseen=some_unseen),
+            "starts": self._selection.digest(),
             **{f"table.{name}": value for name, value in self.table.fingerprint.items()},
         }
 
