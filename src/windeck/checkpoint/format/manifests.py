@@ -39,11 +39,11 @@ from windeck.checkpoint.format.catalogs import (
 )
 from windeck.checkpoint.format.entries import TensorEntry, parse_entries
 from windeck.checkpoint.format.state_json import tensor_places
-from windeck.checkpoint.format.table_entries import TableEntry, parse_tables
 from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, decode, encode
 from windeck.checkpoint.stores import CorruptStoreError
 
 if TYPE_CHECKING:
+    from windeck.checkpoint.format.table_entries import TableEntry
     from windeck.checkpoint.stores.protocol import Values
 
 __all__ = [
@@ -508,6 +508,8 @@ def _parse_commit(found: Mapping[str, Any]) -> Commit:
 def _parse_tables(found: Any, commit: Commit) -> dict[str, TableEntry]:
     if found is None:  # most models have none
         return {}
+    from windeck.checkpoint.format.table_entries import parse_tables  # needs NumPy
+
     tables = parse_tables(found, commit.generation, commit.save)
     for table in tables.values():
         for generation in sorted(table.bases - {commit.generation, *commit.bases}):
