@@ -212,8 +212,9 @@ class EpochIterator:
 
     def _start(self) -> Prefetcher[Run]:
         self.close()
-        self._epoch, ahead = self._loader._begin_runs(self._epoch)
+        # First: what is read after it may be moved meanwhile.
         self._version = self._loader._version
+        self._epoch, ahead = self._loader._begin_runs(self._epoch)
         return ahead
 
 
