@@ -500,3 +500,23 @@ def test_pinned_batches_of_a_group_are_one_gather(
         for tensor in batch.values()
     }
     assert sorted(place for _, place in found) == sorted(known)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_exclusion_while_a_loop_begins_is_not_served(prefetch: int) -> None:
+    class Moved(Loader):
+        """A loader that another thread moves where a loop first reads its rank."""
+
+        asked = False
+
+        @property
+        def rank(self) -> int:
+            if not self.asked:
+                self.asked = True
+                self.exclude(2, 4)
+            return super().rank
+
+    loader = Moved(Numbers(12), batch_size=2, prefetch=prefetch)
+    served = [batch["sample"].tolist() for batch in loader]
+    assert loader.asked
+    assert served == [[0, 1], [4, 5], [6, 7], [8, 9], [10, 11]]

@@ -182,3 +182,22 @@ def test_a_part_of_rounded_shares_may_be_retired() -> None:
     loader = Loader(of(None), batch_size=10)
     loader.load_state_dict(state_at(of(Numbers(30)), 1000))
     assert len(next(iter(loader))["sample"]) == 10
+
+
+class Dropping(Stream):
+    """A stream that removes a field of states in place."""
+
+    def without_retired(self, fields: Any, position: int) -> Any:
+        fields.pop("gone", None)
+        return fields
+
+
+def test_a_part_may_change_the_fields_in_place() -> None:
+    data = Mixture({"one": (Dropping(Numbers(90)), 1), "two": (Stream(Numbers(30)), 1)})
+    state = state_at(data, 20)
+    state["fingerprint"]["part.one.gone"] = 5
+    saved = dict(state["fingerprint"])
+    loader = Loader(data, batch_size=10)
+    loader.load_state_dict(state)
+    assert loader.position == 20
+    assert state["fingerprint"] == saved

@@ -26,6 +26,7 @@ from support.recorded_members import Recorded, declared_members
 from windeck import IterDataset, Loader, MapDataset, Mixture, Stream
 from windeck.diagnosis.diagnosing import doctor
 from windeck.loader.transforms import MappedStream
+from windeck.sources import gather_rows, present, whole
 
 SOURCES = Path(__file__).parents[2] / "src" / "windeck"
 Batch = dict[str, NDArray[Any]]
@@ -278,3 +279,187 @@ def test_a_device_source_needs_no_more_than_two_members_more() -> None:
 
     loader = Loader(Squares(5), batch_size=5)
     assert next(iter(loader))["sample"].tolist() == [0, 1, 4, 9, 16]
+
+
+class Forwarding(Numbers):
+    """A source that passes on a member that the source inside it lacks."""
+
+    inner = Numbers(3)
+
+    @property
+    def epoch_length(self) -> Any:
+        return self.inner.epoch_length  # type: ignore[attr-defined]
+
+
+def test_a_property_that_finds_no_epoch_length_is_of_a_source() -> None:
+    batch = next(iter(Loader(Forwarding(10), batch_size=4)))
+    assert batch["sample"].tolist() == [0, 1, 2, 3]
+    assert list(Mixture({"one": (Forwarding(10), 1)}).gather([0])) == ["sample", "row"]
+
+
+class Spoken(Shown):
+    """A source with an attribute of its own by the name of a member of streams."""
+
+    presenter = "Alice"
+
+
+def test_a_source_has_no_presenter() -> None:
+    assert list(MapDataset(Spoken(10))[0]) == ["number"]
+    assert list(Stream(Spoken(10)).gather([0])) == ["number"]
+    assert list(next(iter(Loader(Spoken(10), batch_size=4)))) == ["number"]
+
+
+class Unasked(Numbers):
+    """A source that cannot state facts about its batches."""
+
+    def _refuse(self) -> Any:
+        raise RuntimeError("asked")
+
+    supports_threads = torch_dtypes = independent_rows = property(_refuse)
+
+
+def test_a_plain_gather_asks_for_no_options() -> None:
+    assert Stream(Unasked(10), order=wd.Sequential).gather([2])["sample"].tolist() == [2]
+
+
+def test_a_source_that_stops_reading_ahead_is_not_released() -> None:
+    class Stopping(Numbers):
+        calls = 0
+        reads = True
+
+        @property
+        def expect(self) -> Callable[..., None] | None:
+            return self._expect if self.reads else None
+
+        def _expect(self, parts: object, following: object) -> None:
+            self.calls += 1
+
+    source = Stopping(4)
+    stream = Stream(source, grown=[(4, Numbers(10))])
+    stream.gather([0])
+    source.reads = False
+    stream.gather([5])
+    assert source.calls == 1
+
+
+class Around:
+    """A source around another one, which holds a dataset of itself."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.dataset = MapDataset(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inner"], name)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def gather(self, indices: NDArray[np.int64], out: Batch | None = None) -> Batch:
+        found: Batch = self.inner.gather(indices, out)
+        return found
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
+def test_a_source_that_holds_its_dataset_can_be_copied(copied: Callable[[Any], Any]) -> None:
+    assert copied(Around(Numbers(9))).dataset[3]["sample"] == 3
+
+
+def test_the_steps_of_gather_are_functions_too() -> None:
+    source = Packed([9, 30, 17, 44])
+    rows = gather_rows(source, np.array([1, 0]))
+    batch = present(source, {**rows, **whole(source, rows)})
+    expected = source.gather(np.array([1, 0]))
+    assert batch.keys() == expected.keys()
+    assert all(np.array_equal(batch[key], expected[key]) for key in expected)
+    assert list(gather_rows(Endless(), np.array([41]))["x"]) == [1]
+    assert whole(Numbers(3), {}) == {}
+    out = Numbers(3).gather(np.array([0]))
+    assert gather_rows(Numbers(3), np.array([2]), out) is out
+
+
+class Moved(Numbers):
+    """A source with other numbers."""
+
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        return {"sample": indices + 100}
+
+
+def test_a_dataset_serves_the_source_that_is_set() -> None:
+    dataset = MapDataset(Numbers(10))
+    assert dataset[3]["sample"] == 3
+    dataset.source = Moved(7)
+    assert (len(dataset), int(dataset[3]["sample"])) == (7, 103)
+    with pytest.raises(TypeError, match="expected a source"):
+        dataset.source = Endless()  # type: ignore[assignment]
+
+    class Own(MapDataset):
+        def __init__(self, source: Any) -> None:
+            self.source = source
+
+    assert Own(Numbers(10))[3]["sample"] == 3
+
+
+def test_a_stream_that_is_set_is_served() -> None:
+    first, second = (Stream(kind(10), order=wd.Sequential) for kind in (Numbers, Moved))
+    dataset = IterDataset(first, batch_size=2)
+    dataset.stream = second
+    assert next(iter(dataset))["sample"].tolist() == [100, 101]
+    mapped = first.map(unchanged)
+    mapped.stream = second
+    assert mapped.gather([3])["sample"].tolist() == [103]
+    with pytest.raises(TypeError, match=r"`stream` must be a stream, got Numbers"):
+        mapped.stream = Numbers(10)  # type: ignore[assignment]
+
+
+def test_the_stream_of_a_loader_cannot_be_set() -> None:
+    loader = Loader(Numbers(10), batch_size=2)
+    with pytest.raises(AttributeError, match="stream"):
+        loader.stream = Stream(Moved(10))  # type: ignore[misc]
+
+
+class Sampled(Endless):
+    """A stream that finds samples."""
+
+    def samples(self, positions: Any) -> NDArray[np.int64]:
+        return np.asarray(positions) % 40
+
+    def position_of(self, samples: Any, *, epoch: int) -> NDArray[np.int64]:
+        return np.asarray(samples) + 40 * epoch
+
+
+class Third(Sampled):
+    """A stream that finds epochs by itself."""
+
+    def epoch_of(self, sample: Any, *, at: int) -> int:
+        return 3
+
+
+class Unending(Sampled):
+    """A stream without epochs."""
+
+    epoch_length = None  # type: ignore[assignment]
+
+
+def test_a_stream_finds_epochs_by_itself() -> None:
+    for stream, epoch in ((Sampled(), 2), (Third(), 3)):
+        assert MappedStream(stream, unchanged).epoch_of(1, at=85) == epoch
+        mixture = Mixture({"one": (stream, 1)})
+        assert mixture.epoch_of((0, 1), at=85) == epoch
+    for wrapped in (MappedStream(Unending(), unchanged), Mixture({"one": (Unending(), 1)})):
+        with pytest.raises(TypeError, match=r"^Unending has no epoch_of\(\)$"):
+            wrapped.epoch_of((0, 1), at=85)
+
+
+@pytest.mark.parametrize("wrap", [lambda stream: stream, lambda s: MappedStream(s, unchanged)])
+def test_a_loader_finds_samples_of_a_stream_without_epochs(wrap: Callable[[Any], Any]) -> None:
+    loader = Loader(wrap(Unending()), batch_size=4)
+    next(iter(loader))
+    assert loader.visited(3)
+    assert not loader.visited(4)

@@ -82,7 +82,6 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         world_size: int | None = None,
         position: int = 0,
     ) -> None:
-        self._members = stream_members(stream)
         self.stream = stream
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self._ranks = check_ranks(rank, world_size)
@@ -91,6 +90,15 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         self._shared = SharedPosition(check_integer("position", position, most=LIMIT - 1))
         self._loop: _DatasetLoop | None = None  # The last one that began in this process.
         self._sharding()  # Raises for a batch size that does not fit.
+
+    @property
+    def stream(self) -> Stream:
+        """The stream; another one that is set is served by the next loop."""
+        return self._members.stream
+
+    @stream.setter
+    def stream(self, stream: Stream) -> None:
+        self._members = stream_members(stream)
 
     @property
     def position(self) -> int:

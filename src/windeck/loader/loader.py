@@ -191,7 +191,6 @@ class Loader:
         stall_timeout: float | None = 60.0,
     ) -> None:
         stream = as_stream(data, shuffle=shuffle, order=order, seed=seed)
-        self.stream: Any = stream
         self._members = stream_members(stream)
         self.batch_size = check_integer("batch_size", batch_size, least=1)
         self.drop_last = bool(drop_last)
@@ -228,6 +227,11 @@ class Loader:
             pin_memory=check_pin_memory(pin_memory),
             device=check_device(device),
         )
+
+    @property
+    def stream(self) -> Any:
+        """The stream of the batches."""
+        return self._members.stream
 
     # Progress.
 

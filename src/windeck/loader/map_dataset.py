@@ -69,8 +69,16 @@ class MapDataset(Dataset[Tensors]):
     """
 
     def __init__(self, source: Source) -> None:
-        self._members = source_members(source)
         self.source = source
+
+    @property
+    def source(self) -> Source:
+        """The source; another one that is set takes its place."""
+        return self._members.source
+
+    @source.setter
+    def source(self, source: Source) -> None:
+        self._members = source_members(source)
 
     def __len__(self) -> int:
         return len(self.source)

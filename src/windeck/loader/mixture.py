@@ -622,8 +622,8 @@ class Mixture:
                 )
             else:
                 saved = {name.removeprefix(prefix): value for name, value in own.items()}
-                inner = stream.without_retired(saved, int(before[part]))
-                if inner is saved:
+                inner = stream.without_retired(dict(saved), int(before[part]))
+                if inner == saved:
                     continue
             found = {name: value for name, value in found.items() if name not in own}
             found |= {f"{prefix}{name}": value for name, value in inner.items()}

@@ -13,9 +13,10 @@ from windeck.loader.history import StepHistory
 from windeck.loader.read_plan import ReadPlan, plan_reads
 from windeck.loader.served import Served, serve
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks
+from windeck.loader.transforms import MappedStream
 from windeck.loader.visits import Visit, sort_positions
 from windeck.sources import Indices
-from windeck.sources.members import StreamMembers
+from windeck.sources.members import StreamMembers, stream_members
 
 __all__ = [
     "LoaderPoint",
@@ -97,9 +98,18 @@ def _position_of(point: LoaderPoint, sample: Any, epoch: int | None) -> int:
         sample = check_integer("sample", sample)
     if epoch is not None:
         number = check_integer("epoch", epoch)
-    else:
+    elif point.stream.epoch_length is None and _finds_epochs(point.stream):
         number = point.stream.epoch_of(sample, at=point.next_start)
+    else:
+        number = point.next_start // point.sharding.epoch_length
     return int(point.stream.position_of([sample], epoch=number)[0])
+
+
+def _finds_epochs(stream: StreamMembers) -> bool:
+    """Return True if a stream has `epoch_of`: a mapped one, if the stream inside it has it."""
+    while isinstance(stream.stream, MappedStream):
+        stream = stream_members(stream.stream.stream)
+    return stream.finds_epochs
 
 
 def visit_document(point: LoaderPoint, document: tuple[Any, ...], epoch: int | None) -> Visit:

@@ -462,7 +462,7 @@ class Stream:
 
     def _announce(self, source: SourceMembers, parts: list[tuple[int, Indices]]) -> None:
         """Tell a source that reads ahead which places of which epochs are gathered next."""
-        expect = source.expect
+        expect = source.expect_of_batches
         if expect is None or not len(parts[0][1]):
             return
         last, epochs = parts[-1][0], self._epochs

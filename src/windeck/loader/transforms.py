@@ -73,8 +73,8 @@ class MappedStream:
         for name, given in (("function", function), ("collate", collate)):
             if not callable(given) and not (name == "collate" and given is None):
                 raise TypeError(f"`{name}` must be callable, got {type(given).__name__}")
-        self._members = stream_members(stream)
-        self.stream, self._function, self._collate = stream, function, collate
+        self.stream = stream
+        self._function, self._collate = function, collate
         self._columns = (columns,) if isinstance(columns, str) else columns and tuple(columns)
         self.seed = check_integer("seed", seed, most=2**64 - 1)
         inner = isinstance(stream, MappedStream) and stream._is_collated
@@ -94,6 +94,15 @@ class MappedStream:
             self._fields[f"{field}.collate"] = _name_of(collate)
         self._name = self._fields[field]
         self._key = _new_key()
+
+    @property
+    def stream(self) -> Stream:
+        """The stream whose batches are changed; another one that is set takes its place."""
+        return self._members.stream
+
+    @stream.setter
+    def stream(self, stream: Stream) -> None:
+        self._members = stream_members(stream)
 
     @property
     def epoch_length(self) -> int | None:

@@ -13,7 +13,7 @@ No base class is needed, only the methods. A source::
 """
 
 from windeck.sources.layouts import empty_rows
-from windeck.sources.members import present
+from windeck.sources.members import gather_rows, present, whole
 from windeck.sources.protocols import (
     Batch,
     BatchedRows,
@@ -69,5 +69,7 @@ __all__ = [
     "Source",
     "Stream",
     "empty_rows",
+    "gather_rows",
     "present",
+    "whole",
 ]

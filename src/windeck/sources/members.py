@@ -36,10 +36,12 @@ __all__ = [
     "SourceMembers",
     "StreamMembers",
     "check_source",
+    "gather_rows",
     "is_stream",
     "present",
     "source_members",
     "stream_members",
+    "whole",
 ]
 
 T = TypeVar("T")
@@ -47,7 +49,7 @@ T = TypeVar("T")
 
 def is_stream(data: object) -> TypeGuard[Stream]:
     """Return True for a stream, which has `epoch_length`, and False for a source."""
-    return _has(data, "epoch_length")
+    return _can_be_read(data, "epoch_length")
 
 
 def source_members(data: object) -> SourceMembers:
@@ -106,6 +108,16 @@ _CURES = {
 }
 
 
+def gather_rows(data: object, indices: Indices, out: Batch | None = None, **options: Any) -> Batch:
+    """Return rows of a source or stream by its `gather_rows`, or its `gather` if it has none."""
+    return BatchMethods.of(data).gather_rows(indices, out, **options)
+
+
+def whole(data: object, rows: Batch) -> Batch:
+    """Return the arrays of the whole batch of these rows; none for most sources."""
+    return BatchMethods.of(data).whole_arrays(rows)
+
+
 def present(data: object, batch: dict[str, T]) -> dict[str, T]:
     """Return a batch of arrays or tensors with the source's views in place of its buffers."""
     shown: Callable[[dict[str, T]], dict[str, T]] | None = _offered(data, "present")
@@ -118,6 +130,11 @@ def present(data: object, batch: dict[str, T]) -> dict[str, T]:
 def _has(data: object, name: str) -> bool:
     # Statically first: a fingerprint may be a property that takes time.
     return inspect.getattr_static(data, name, None) is not None or hasattr(data, name)
+
+
+def _can_be_read(data: object, name: str) -> bool:
+    """Return True if a member has a value, which may be None; a property may raise."""
+    return hasattr(data, name)
 
 
 def _offered(data: object, name: str) -> Any:
@@ -145,8 +162,6 @@ class BatchMethods:
         Its `gather_rows`, or `gather`.
     whole, wholes, present
         Those of its `presenter`, or its own; None if it has none. See `RowSource`.
-    torch_dtypes, supports_threads, independent_rows
-        See `BatchOptions`.
     """
 
     data: object
@@ -154,14 +169,11 @@ class BatchMethods:
     whole: Callable[[Batch], Batch] | None
     wholes: Callable[[Batch, int], Mapping[str, list[NDArray[Any]]]] | None
     present: Callable[[dict[str, Any]], dict[str, Any]] | None
-    torch_dtypes: Mapping[str, str]
-    supports_threads: bool
-    independent_rows: bool
 
     @classmethod
     def of(cls, data: object) -> BatchMethods:
         """Look up the members of a source or stream."""
-        presenter = _offered(data, "presenter")
+        presenter = _offered(data, "presenter") if is_stream(data) else None
         shown = data if presenter is None else presenter
         return cls(
             data,
@@ -169,10 +181,24 @@ class BatchMethods:
             _offered(shown, "whole"),
             _offered(shown, "wholes"),
             _offered(shown, "present"),
-            _offered(data, "torch_dtypes") or {},
-            bool(_offered(data, "supports_threads")),
-            bool(_offered(data, "independent_rows")),
         )
+
+    # Facts of `BatchOptions`, which a gather alone does not need.
+
+    @cached_property
+    def torch_dtypes(self) -> Mapping[str, str]:
+        """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
+        return _offered(self.data, "torch_dtypes") or {}
+
+    @cached_property
+    def supports_threads(self) -> bool:
+        """True if `gather` takes ``threads=``."""
+        return bool(_offered(self.data, "supports_threads"))
+
+    @cached_property
+    def independent_rows(self) -> bool:
+        """True if several batches may be gathered by one call."""
+        return bool(_offered(self.data, "independent_rows"))
 
     def gather_rows(self, indices: Indices, out: Batch | None = None, **options: Any) -> Batch:
         """Return the rows of a batch; a source need not take `out` or options that are not used."""
@@ -307,10 +333,17 @@ class SourceMembers(_Members):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.source = source
-        at_epoch = _offered(source, "at_epoch")
-        self._at_epoch: Callable[..., Source] | None = at_epoch if callable(at_epoch) else None
-        #: True for an `EpochSource`, which shuffles its own contents.
-        self.is_shuffled_inside = self._at_epoch is not None
+
+    # Not in the constructor: an unpickled source that refers to its members is incomplete then.
+    @cached_property
+    def _at_epoch(self) -> Callable[..., Source] | None:
+        found: Callable[..., Source] | None = _offered(self.source, "at_epoch")
+        return found if callable(found) else None
+
+    @property
+    def is_shuffled_inside(self) -> bool:
+        """True for an `EpochSource`, which shuffles its own contents."""
+        return self._at_epoch is not None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -341,11 +374,16 @@ class SourceMembers(_Members):
         found: OrderFactory | None = _offered(self.source, "default_order")
         return otherwise if found is None else found
 
-    @cached_property
+    @property
     def expect(self) -> Expect | None:
         """The function to call before each gather, if any."""
         found: Expect | None = _offered(self.source, "expect")
         return found
+
+    @cached_property
+    def expect_of_batches(self) -> Expect | None:
+        """This function as it was when it was first asked for, which every batch does."""
+        return self.expect
 
     def check_growth(self, larger: Source) -> None:
         """Raise a ValueError if a larger source does not continue this one."""
@@ -429,11 +467,23 @@ class StreamMembers(_Members):
         return find(samples, epoch=epoch)
 
     def epoch_of(self, sample: Any, *, at: int) -> int:
-        """Return the epoch of a sample at a position; 0 for a stream that has no epochs."""
-        if (length := self.epoch_length) is not None:
+        """Return the epoch of a sample at a position: by default that of the position.
+
+        Raises
+        ------
+        TypeError
+            If the stream has neither `epoch_of` nor `epoch_length`.
+        """
+        length = None if self.finds_epochs else self.epoch_length
+        if length is not None:
             return at // length
-        find: Callable[..., int] | None = _offered(self.stream, "epoch_of")
-        return 0 if find is None else int(find(sample, at=at))
+        find: Callable[..., int] = _required(self.stream, "epoch_of")
+        return int(find(sample, at=at))
+
+    @property
+    def finds_epochs(self) -> bool:
+        """True if the stream has `epoch_of`."""
+        return _offered(self.stream, "epoch_of") is not None
 
     def epoch_at(self, position: int) -> int:
         """Return the epoch of a position; raise a TypeError if the stream cannot."""
