@@ -269,7 +269,7 @@ def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.T
     scaler = wd.Scaler.fit(table, columns="load", per_series=True)
     windows = wd.Windows(table, **OPTIONS).with_scaler(scaler)
     values = windows.gather([0])["past_target"]
-    scaler.inverse_transform(values, columns=["load"], series_id=[0])
+    scaler.inverse_transform(values, columns=["load"], series_id=[0], table=table)
     assert windows.joined().balanced().fingerprint
     references = [weakref.ref(one) for one in (scaler, windows, windows._noted)]
     gc.collect()
