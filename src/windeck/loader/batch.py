@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
-from windeck.loader.stream import EpochRows, Stream
+from windeck.loader.stream import EpochRows, Stream, epoch_rows
 from windeck.sources import Batch, Indices
 from windeck.sources.members import BatchMethods, StreamMembers
 
@@ -320,7 +320,7 @@ class BatchBuilder:
 
     def epoch_rows(self, position: int) -> EpochRows | None:
         """Return what gathers adjacent positions of an epoch, if anything does."""
-        return None if self._plain_stream is None else self._plain_stream.epoch_rows(position)
+        return None if self._plain_stream is None else epoch_rows(self._plain_stream, position)
 
     def __call__(
         self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None

@@ -25,7 +25,7 @@ from windeck.sources import Stream as StreamProtocol
 from windeck.sources.layouts import check_written
 from windeck.sources.members import BatchMethods, SourceMembers, is_stream, source_members
 
-__all__ = ["EpochRows", "Stream", "as_stream", "check_order_factory"]
+__all__ = ["EpochRows", "Stream", "as_stream", "check_order_factory", "epoch_rows"]
 
 #: Epochs whose counts of tokens and documents are kept.
 COUNTED_EPOCHS = 1024
@@ -444,22 +444,6 @@ class Stream:
             return parts[0]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
-    def epoch_rows(self, position: int) -> EpochRows | None:
-        """Return the functions that gather in the epoch of a position, as `gather_rows` does.
-
-        None if `gather_rows` does more than that: it tells a source that reads ahead what comes
-        next, and chooses among the sources of a stream that grows.
-        """
-        if len(self._epochs.ranges) > 1:
-            return None
-        here = self._epochs.ranges[0]
-        epoch = here.epoch_at(position)
-        order, source = self.order_at(epoch), self._epochs.source_at(epoch)
-        if source.expect is not None or type(order) not in (Permutation, Sequential):
-            return None
-        start, gather = here.epoch_start(epoch), source.methods.gather
-        return EpochRows(start, order.slice, order.take, gather)
-
     def _announce(self, source: SourceMembers, parts: list[tuple[int, Indices]]) -> None:
         """Tell a source that reads ahead which places of which epochs are gathered next."""
         expect = source.expect_of_batches
@@ -529,6 +513,24 @@ class Stream:
     def __reduce__(self) -> tuple[Any, ...]:
         again = partial(Stream, order=self._order, seed=self.seed, grown=self._grown)
         return again, (self.source,)
+
+
+def epoch_rows(stream: Stream, position: int) -> EpochRows | None:
+    """Return the functions that gather in the epoch of a position, as `Stream.gather_rows` does.
+
+    None if `gather_rows` does more than that: it tells a source that reads ahead what comes next,
+    and chooses among the sources of a stream that grows.
+    """
+    epochs = stream._epochs
+    if len(epochs.ranges) > 1:
+        return None
+    here = epochs.ranges[0]
+    epoch = here.epoch_at(position)
+    order, source = epochs.order_at(epoch), epochs.source_at(epoch)
+    if source.expect is not None or type(order) not in (Permutation, Sequential):
+        return None
+    start, gather = here.epoch_start(epoch), source.methods.gather
+    return EpochRows(start, order.slice, order.take, gather)
 
 
 def as_stream(
