@@ -38,10 +38,13 @@ class Pace:
     ----------
     away
         Seconds that the consumer was away before it asked for its last item.
+    unseen
+        Items that the consumer makes next without notes of any time: each takes microseconds.
     """
 
     def __init__(self, away: float = inf) -> None:
         self.away = away
+        self.unseen = 0
         self._is_long = away >= SHORT_STEP  # Long enough for items to be made ahead.
         self._made = self._least_made = 0.0
         #: True for items made ahead. A way is in force, for so many cycles more.
@@ -91,3 +94,5 @@ class Pace:
         self._hold = min(4 * self._hold, LONGEST_HOLD) if best is self._best else FIRST_HOLD
         self._way = self._best = best
         self._is_trial, self._cycles_left = False, self._hold
+        if not best:
+            self._cycles_left, self.unseen = COMPARED, self._hold - COMPARED

@@ -98,9 +98,11 @@ class Prefetcher(Generic[T]):
         if self._closed:
             raise StopIteration
         began, pace = perf_counter(), self._pace
-        if not self.depth:
+        if not self.depth or (pace.unseen and not self._pending):
             item = next(self._items)
             self.waited = perf_counter() - began
+            pace.unseen -= pace.unseen > 0
+            self._asked = None  # No time is noted until the next item was asked for.
             return item
         if self._asked is not None:
             self._record_cycle(began - self._asked)
