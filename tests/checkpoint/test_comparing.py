@@ -14,8 +14,8 @@ from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
-from windeck.checkpoint.copying import copy
-from windeck.checkpoint.read.comparing import ValueDifference, diff
+from windeck.checkpoint import copy, diff
+from windeck.checkpoint.read.comparing import ValueDifference
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

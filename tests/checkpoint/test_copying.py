@@ -17,12 +17,9 @@ from support.failing import Between, error_of
 from support.store_servers import EMBEDDED, KINDS
 from support.stored_keys import parsed
 from windeck import checkpoint
-from windeck.checkpoint.copying import copy
+from windeck.checkpoint import copy, diff, verify
 from windeck.checkpoint.format.manifests import encode_head
-from windeck.checkpoint.read.comparing import diff
-from windeck.checkpoint.read.verifying import verify
-from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
-from windeck.checkpoint.stores.memory import MappingStore
+from windeck.checkpoint.stores import CorruptStoreError, MappingStore, Store, open_store
 
 Fresh = Callable[[str], str]
 

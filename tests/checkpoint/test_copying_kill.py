@@ -17,9 +17,7 @@ from support.programs import printed
 from support.store_servers import KINDS
 from support.stored_keys import parsed
 from windeck import checkpoint
-from windeck.checkpoint.copying import copy
-from windeck.checkpoint.read.comparing import diff
-from windeck.checkpoint.read.verifying import verify
+from windeck.checkpoint import copy, diff, verify
 from windeck.checkpoint.stores import Store, open_store
 
 Fresh = Callable[[str], str]

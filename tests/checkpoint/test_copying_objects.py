@@ -22,10 +22,7 @@ import windeck as wd
 from checkpoint.test_verifying import fill
 from support.object_servers import ACCESS, SECRET, Answer, Bucket, bucket_of, retry_quickly
 from windeck import checkpoint
-from windeck.checkpoint import Partition
-from windeck.checkpoint.copying import copy
-from windeck.checkpoint.read.comparing import diff
-from windeck.checkpoint.read.verifying import verify
+from windeck.checkpoint import Partition, copy, diff, verify
 from windeck.checkpoint.stores import CorruptStoreError, Store, objects, open_store
 from windeck.checkpoint.stores.objects import ObjectStore
 from windeck.cli.page import contents as contents_of_pages

@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from windeck import checkpoint
+from windeck.checkpoint import search
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.read.searching import search, statistics
+from windeck.checkpoint.read.searching import statistics
 from windeck.checkpoint.stores import Store, open_store
 
 #: bits of the exponent, of the fraction, bias, and what the topmost codes mean

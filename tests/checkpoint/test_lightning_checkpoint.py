@@ -30,8 +30,7 @@ from support.adapted_runs import (
 )
 from support.launched import launch
 from support.pages import named_block
-from windeck import checkpoint
-from windeck.loader.mixture import Mixture
+from windeck import Mixture, checkpoint
 
 lightning = pytest.importorskip("lightning")
 

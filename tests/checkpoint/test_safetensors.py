@@ -27,7 +27,7 @@ from support.safetensors_files import (
 from support.store_servers import KINDS
 from support.tensor_bits import DTYPES, filled, usable
 from windeck import checkpoint
-from windeck.checkpoint.format.boxes import Partition
+from windeck.checkpoint import Partition
 from windeck.checkpoint.safetensors import export, import_
 from windeck.checkpoint.safetensors.files import ExportedTensor, header_bytes
 from windeck.checkpoint.stores import CorruptStoreError, Store

@@ -17,10 +17,11 @@ from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
+from windeck.checkpoint import search
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.read.predicates import nan, near, parse
 from windeck.checkpoint.read.scanning import read_box
-from windeck.checkpoint.read.searching import search, search_table, statistics
+from windeck.checkpoint.read.searching import search_table, statistics
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 from windeck.columns.elements import decode_elements
 

@@ -14,8 +14,9 @@ import torch
 
 from checkpoint.test_predicates import SMALL, WIDE, codes, wide
 from windeck import checkpoint
+from windeck.checkpoint import search
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.read.searching import search, statistics
+from windeck.checkpoint.read.searching import statistics
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import Store
 

@@ -14,11 +14,11 @@ from support.checkpoint_parts import save_parts
 from support.store_servers import KINDS
 from support.stored_keys import data_keys, data_pairs, parsed
 from windeck import checkpoint
+from windeck.checkpoint import verify
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_head
 from windeck.checkpoint.format.values import Kind, Label, decode, encode
 from windeck.checkpoint.read import verifying
-from windeck.checkpoint.read.verifying import verify
 from windeck.checkpoint.stores import CorruptStoreError, MappingStore, Store, open_store
 
 Fresh = Callable[[str], str]

@@ -15,10 +15,9 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
+from windeck import Loader, Stream
 from windeck.checkpoint.accelerate import require_registered_loaders
 from windeck.loader import IterDataset, MapDataset, OrderSampler, collate
-from windeck.loader.loader import Loader
-from windeck.loader.stream import Stream
 
 accelerate = pytest.importorskip("accelerate")
 

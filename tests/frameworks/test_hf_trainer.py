@@ -16,10 +16,8 @@ import torch
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
+from windeck import Loader, Mixture, Stream
 from windeck.loader import IterDataset
-from windeck.loader.loader import Loader
-from windeck.loader.mixture import Mixture
-from windeck.loader.stream import Stream
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

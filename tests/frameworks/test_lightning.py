@@ -18,9 +18,8 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers, Run, Turn, steps, turned
 from support.launched import launch
 from support.pages import named_block
+from windeck import Loader, Mixture
 from windeck.loader import MapDataset, OrderSampler, collate
-from windeck.loader.loader import Loader
-from windeck.loader.mixture import Mixture
 
 lightning = pytest.importorskip("lightning")
 

@@ -15,9 +15,8 @@ from torchdata.stateful_dataloader import (
 )
 
 from models.oracle import Numbers, Run, Turn, epoch_of, turned
+from windeck import Mixture, Stream
 from windeck.loader import IterDataset, MapDataset, OrderSampler, collate
-from windeck.loader.mixture import Mixture
-from windeck.loader.stream import Stream
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),

@@ -22,11 +22,19 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
-from windeck import IterDataset, MapDataset, Mixture, PackedSequences, Table, Windows, collate
+from windeck import (
+    IterDataset,
+    Loader,
+    MapDataset,
+    Mixture,
+    PackedSequences,
+    Stream,
+    Table,
+    Windows,
+    collate,
+)
 from windeck.loader import batch_groups
 from windeck.loader.batch import BatchBuilder, PinnedGather, split_rows, split_tensor
-from windeck.loader.loader import Loader
-from windeck.loader.stream import Stream
 from windeck.sources.members import stream_members
 
 Batch = dict[str, torch.Tensor]

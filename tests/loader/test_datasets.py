@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from models.oracle import Numbers, Run, Turn, epoch_of, turned
+from windeck import Loader, Mixture, Stream
 from windeck.loader import IterDataset, MapDataset, OrderSampler, collate
-from windeck.loader.loader import Loader
-from windeck.loader.mixture import Mixture
-from windeck.loader.stream import Stream
 
 pytestmark = [
     # torch warns if there are more workers than cores.

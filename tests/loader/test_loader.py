@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, IterableDataset
 
 from models.oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
+from windeck import Loader, Stream
 from windeck.loader import IterDataset
-from windeck.loader.loader import Loader, iterated_loaders
+from windeck.loader.loader import iterated_loaders
 from windeck.loader.prefetch import Prefetcher
-from windeck.loader.stream import Stream
 
 
 def loop(loader: Loader) -> list[list[int]]:

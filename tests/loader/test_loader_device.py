@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 
 from models.oracle import Numbers
-from windeck import IterDataset, Sequential, Table, Windows
+from windeck import IterDataset, Loader, Sequential, Stream, Table, Windows
 from windeck.loader.batch import PinnedGather
-from windeck.loader.loader import Loader
-from windeck.loader.stream import Stream
 from windeck.sources.members import source_members, stream_members
 
 # First rows of columns that vary are what batches have all the same.

@@ -13,9 +13,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
 from models.oracle import Numbers
+from windeck import Loader, Stream
 from windeck.loader import IterDataset, OrderSampler
-from windeck.loader.loader import Loader
-from windeck.loader.stream import Stream
 
 
 @pytest.fixture

@@ -11,9 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers, Turn
-from windeck import BlockPermutation, Permutation
-from windeck.loader.loader import Loader
-from windeck.loader.stream import Stream
+from windeck import BlockPermutation, Loader, Permutation, Stream
 
 
 @pytest.mark.parametrize(

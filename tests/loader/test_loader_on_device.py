@@ -14,11 +14,10 @@ import pytest
 import torch
 
 import windeck as wd
-from windeck import Loader, Permutation, Sequential, Stream
+from windeck import Loader, Permutation, Sequential, Stream, Windows
 from windeck.loader import device as on_device
 from windeck.loader.device import DeviceOrder
 from windeck.sources import Batch
-from windeck.windows.windows import Windows
 
 DEVICES = [
     "cpu",

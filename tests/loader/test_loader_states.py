@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.oracle import Numbers, Turn, turned
+from windeck import Loader, Mixture, Stream
 from windeck.loader import IterDataset
-from windeck.loader.loader import Loader
-from windeck.loader.mixture import Mixture
-from windeck.loader.stream import Stream
 
 
 def mixture() -> Mixture:

@@ -11,9 +11,9 @@ import pytest
 
 from models.oracle import Numbers
 from support.instructions import at_instructions
+from windeck import Loader
 from windeck._util.threads import is_held
 from windeck.loader import batch_groups, prefetch
-from windeck.loader.loader import Loader
 
 FILES = (batch_groups.__file__, prefetch.__file__)
 

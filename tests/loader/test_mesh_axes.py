@@ -10,9 +10,8 @@ import pytest
 import torch.distributed as dist
 
 from models.oracle import Numbers
+from windeck import Loader, Stream
 from windeck.loader import IterDataset, OrderSampler
-from windeck.loader.loader import Loader
-from windeck.loader.stream import Stream
 
 fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
 device_mesh = pytest.importorskip("torch.distributed.device_mesh")

@@ -18,10 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
+from windeck import Loader
 from windeck._util import threads
 from windeck._util.threads import Task
 from windeck.loader import prefetch
-from windeck.loader.loader import Loader
 from windeck.loader.pace import Pace
 from windeck.loader.prefetch import Prefetcher
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from models.oracle import Numbers, Run, one_step
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import QUIET, packing
-from windeck import Loader, Mixture, PackedSequences, Permutation, Stream, Windows
+from windeck import Loader, Mixture, PackedSequences, Permutation, Stream, Table, Windows
 from windeck.loader.served import Served, add_up, kept_ranges
-from windeck.table.table import Table
 
 
 def corpus(shards: int, seed: int, **options: Any) -> ModelCorpus:

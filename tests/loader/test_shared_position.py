@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, get_worker_info
 
 from models.oracle import Numbers, Run, Turn, epoch_of, turned
+from windeck import Mixture, Stream
 from windeck.loader import IterDataset, shared_position
-from windeck.loader.mixture import Mixture
-from windeck.loader.stream import Stream
 
 pytestmark = [
     # torch warns if there are more workers than cores.

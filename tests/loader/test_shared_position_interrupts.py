@@ -17,10 +17,10 @@ import pytest
 
 from models.oracle import Numbers, Turn
 from support.instructions import at_instructions
+from windeck import Stream
 from windeck._util.threads import is_held
 from windeck.io import shared_memory
 from windeck.loader import IterDataset, shared_position
-from windeck.loader.stream import Stream
 
 pytestmark = [
     # Python 3.12 and later warn of forks while torch's threads run.

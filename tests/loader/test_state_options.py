@@ -11,7 +11,7 @@ import pytest
 
 import windeck as wd
 from support.packing_cases import corpus
-from windeck.packing.packing import PackedSequences
+from windeck import PackedSequences
 
 WINDOWS: dict[str, Any] = {
     "context_length": 6,

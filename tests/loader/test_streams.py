@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.oracle import Numbers, Turn, turned
-from windeck import Permutation
-from windeck.loader.stream import Stream
+from windeck import Permutation, Stream
 from windeck.sources import EpochSource, Order, Source
 from windeck.sources import Stream as StreamProtocol
 

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
+from windeck import Loader
 from windeck.loader import prefetch
-from windeck.loader.loader import Loader
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus, Row
 from support.packing_cases import QUIET, models, packing
-from windeck.packing.packing import PackedSequences, Piece
+from windeck import PackedSequences
+from windeck.packing.packing import Piece
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ import pytest
 
 from models.packing_model import ModelCorpus
 from support.packing_cases import WAYS, corpus, tokens
-from windeck.packing.packing import PackedSequences
+from windeck import PackedSequences
 
 PASSES = [way for way in WAYS if way.get("padded") or "global" in way.get("order", "")]
 

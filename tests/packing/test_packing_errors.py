@@ -11,7 +11,7 @@ import torch
 
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import packing
-from windeck.packing.packing import PackedSequences
+from windeck import PackedSequences
 
 
 def corpus(*shards: list[list[int]], **filters: Any) -> ModelCorpus:

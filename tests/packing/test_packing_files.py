@@ -13,9 +13,9 @@ import pytest
 
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import packing
+from windeck import PackedSequences
 from windeck._util.lru_cache import LRUCache
 from windeck.documents.readers import open_shard
-from windeck.packing.packing import PackedSequences
 
 WAYS = [("shards", False), ("global", False), ("shards", True)]
 

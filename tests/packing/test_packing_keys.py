@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from models.packing_model import Model
 from support.packing_cases import QUIET, corpus, models, packing
-from windeck import IterDataset, Loader, Mixture, Stream
-from windeck.packing.packing import PackedSequences
+from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
 
 KEYS = ("targets_mask", "document_ids", "max_seqlen")
 

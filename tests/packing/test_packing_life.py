@@ -19,9 +19,9 @@ from models.packing_model import Model, ModelCorpus
 from support.corpora import write_corpus
 from support.packing_cases import WAYS, corpus, packing, tokens
 from support.threads import at_once
+from windeck import PackedSequences
 from windeck._util.lru_cache import LRUCache
 from windeck.packing import global_shuffle, layout
-from windeck.packing.packing import PackedSequences
 
 # --- live shards and blocks -----------------------------------------------------------------------
 

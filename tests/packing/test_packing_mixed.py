@@ -11,8 +11,7 @@ import pytest
 from models.oracle import Numbers
 from models.packing_model import ModelCorpus
 from support.packing_cases import corpus, tokens
-from windeck import Loader, Mixture, Permutation, Stream
-from windeck.packing.packing import PackedSequences
+from windeck import Loader, Mixture, PackedSequences, Permutation, Stream
 
 
 def long_documents(shards: int = 24, documents: int = 6, length: int = 2000) -> ModelCorpus:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus
 from support.packing_cases import QUIET, corpus, models, packing
-from windeck.packing.packing import PackedSequences
+from windeck import PackedSequences
 from windeck.packing.served import as_ranges, place_documents
 
 

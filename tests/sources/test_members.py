@@ -23,8 +23,7 @@ from models.oracle import Numbers
 from models.packed_model import Packed
 from models.packing_model import ModelCorpus
 from support.recorded_members import Recorded, declared_members
-from windeck import IterDataset, Loader, MapDataset, Mixture, Stream
-from windeck.diagnosis.diagnosing import doctor
+from windeck import IterDataset, Loader, MapDataset, Mixture, Stream, doctor
 from windeck.loader.transforms import MappedStream
 from windeck.sources import gather_rows, present, whole
 

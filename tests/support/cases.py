@@ -11,10 +11,8 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from models import reference as ref
+from windeck import Scaler, Table, Windows
 from windeck.columns.columns import ColumnData
-from windeck.table.table import Table
-from windeck.windows.scaler import Scaler
-from windeck.windows.windows import Windows
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "bool")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus
-from windeck.packing.packing import PackedSequences
+from windeck import PackedSequences
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windeck.table.table import Table
-from windeck.windows.scaler import Scaler
+from windeck import Scaler, Table
 
 KINDS: tuple[Any, ...] = ("standard", "minmax", "robust", "mean_abs")
 Floats = npt.NDArray[np.float64]

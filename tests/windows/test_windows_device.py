@@ -20,11 +20,11 @@ from models import reference as ref
 from support.cases import Drawn, drawn_cases
 from support.meta_device import META, moved
 from support.window_tables import mixed, table_of
+from windeck import Windows
 from windeck.columns import device as moving
 from windeck.loader.batch import Tensors, as_tensors
 from windeck.windows import device as on_device
 from windeck.windows.device import DeviceWindows
-from windeck.windows.windows import Windows
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")

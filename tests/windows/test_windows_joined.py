@@ -15,7 +15,7 @@ import windeck as wd
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
 from support.window_tables import table_of
-from windeck.windows.windows import Windows
+from windeck import Windows
 
 PAIR = ("past_target", "future_target")
 

@@ -15,8 +15,7 @@ import windeck as wd
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
 from support.window_tables import mixed, table_of
-from windeck import _core
-from windeck.windows.windows import Windows
+from windeck import Windows, _core
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from windeck import Windows
 from windeck.windows import coverage
-from windeck.windows.windows import Windows
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None

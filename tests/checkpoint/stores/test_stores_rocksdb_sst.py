@@ -22,11 +22,10 @@ from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, wri
 need("rocksdb")
 import rocksdict  # noqa: E402
 
-from windeck.checkpoint.stores import rocksdb_bulk, rocksdb_sst  # noqa: E402
+from windeck.checkpoint.stores import StoreURL, rocksdb_bulk, rocksdb_sst  # noqa: E402
 from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
 from windeck.checkpoint.stores.protocol import ParallelItems  # noqa: E402
 from windeck.checkpoint.stores.rocksdb_engine import options_for  # noqa: E402
-from windeck.checkpoint.stores.urls import StoreURL  # noqa: E402
 from windeck.io.local_files import create_file  # noqa: E402
 
 SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]

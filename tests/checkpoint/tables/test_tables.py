@@ -13,8 +13,8 @@ from models.table_model import EXTREMES, ModelCore, ModelTable, bucket
 from support.store_servers import KINDS
 from support.stored_keys import data_keys, data_pairs
 from windeck import checkpoint
+from windeck.checkpoint import SavedTable, TableRows
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.tables.reading import SavedTable, TableRows
 
 Fresh = Callable[[str], str]
 

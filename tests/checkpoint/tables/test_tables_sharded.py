@@ -17,12 +17,12 @@ from models.table_model import ModelCore, ModelTable
 from support.sharded_parts import tampered
 from support.store_servers import KINDS
 from windeck import checkpoint
+from windeck.checkpoint import SavedTable
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import find_commit, read_manifest
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.tables import writing
-from windeck.checkpoint.tables.reading import SavedTable
 from windeck.checkpoint.write.merging import merge_tables
 
 Fresh = Callable[[str], str]
