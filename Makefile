@@ -24,15 +24,16 @@ help:  ## this list
 $(VENV)/.tools: constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "windeck needs Python >= 3.10")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) 'pip>=25.1'  # earlier ones know no --group
 	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
 comma := ,
-# $(call installed,EXTRA): the extension built, what has changed of it, and the requirements of an
-# extra installed.
+# $(call installed,EXTRAS,GROUPS): the extension built, what has changed of it, and the requirements
+# of extras and of dependency groups installed.
 define installed
 	@echo "building and installing windeck[$(1)] into $(VENV) (the first time takes minutes)"
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --editable '.[$(1)]'
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --editable '.[$(1)]' $(addprefix --group ,$(2))
 	@touch $@
 endef
 
@@ -40,14 +41,14 @@ $(VENV)/.demo: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 	$(call installed,cli$(comma)rocksdb)
 
 $(VENV)/.test: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
-	$(call installed,test)
+	$(call installed,all,test frameworks)
 
 $(VENV)/.lint: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
-	$(call installed,test$(comma)lint)
+	$(call installed,all,test frameworks lint)
 	@touch $(VENV)/.test  # that too: `make test` after `make lint` builds nothing anew
 
 $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
-	$(call installed,bench)
+	$(call installed,all,bench)
 
 # --- what users run ------------------------------------------------------------------------------
 
@@ -121,8 +122,9 @@ wheel: $(VENV)/.tools  ## a wheel in dist/, tested in an empty environment witho
 	rm -rf dist build/wheel-venv
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
 	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt 'pip>=25.1'
 	CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt \
-		--only-binary :all: "windeck[test] @ file://$$(ls $(CURDIR)/dist/*.whl)"
+		--only-binary :all: "windeck[all] @ file://$$(ls $(CURDIR)/dist/*.whl)" --group test --group frameworks
 	CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pytest $(ARGS)
 
 clean:  ## remove what was built, the environment excepted

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from windeck.windows.scaler import Scaler
     from windeck.windows.windows import Windows
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "LCG",
