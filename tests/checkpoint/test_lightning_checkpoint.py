@@ -540,7 +540,8 @@ def refuse(folder: Path, url: str) -> None:
     with pytest.raises(ValueError, match="`every` must be an int of at least 1, got 0"):
         LightningCheckpoint(url, every=0)
     endless = make_loader()
-    endless = type(endless)(Mixture({"a": (endless.stream.source, 1)}, seed=1), batch_size=2)
+    stream: Any = endless.stream
+    endless = type(endless)(Mixture({"a": (stream.source, 1)}, seed=1), batch_size=2)
     with pytest.raises(TypeError, match="steps_per_epoch"):
         LightningCheckpoint(url, every=1, loader=endless)
 

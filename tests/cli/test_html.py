@@ -27,7 +27,8 @@ from support.store_servers import unavailable
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 from windeck.cli.html import as_script, render
-from windeck.cli.page.contents import Limits, collect
+from windeck.cli.page.contents import collect
+from windeck.cli.page.limits import Limits
 
 Fresh = Callable[[str], str]
 HOSTILE = ["</script><script>document.title='owned'</script>", "<!--<script>", "]]>"]

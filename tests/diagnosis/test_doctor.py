@@ -107,7 +107,8 @@ def test_the_stages_of_a_data_loader() -> None:
         found = diagnosed(loader, take, batches=5).measured
         assert [stage.name for stage in found.stages] == ["samples", "collate"]
         assert set(data.asked) == {size}
-    whole = wd.MapDataset(windows().stream.source)
+    stream: Any = windows().stream
+    whole = wd.MapDataset(stream.source)
     batched = DataLoader(whole, batch_size=16, collate_fn=wd.collate)
     assert diagnosed(batched, take).measured.subject.samples == 16
     assert diagnosed(DataLoader(whole, batch_size=None)).measured.stages == ()

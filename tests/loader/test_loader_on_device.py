@@ -251,7 +251,8 @@ def test_mixtures_on_a_device_give_the_same_batches(device: str) -> None:
 
 def test_mixtures_of_two_places_are_refused() -> None:
     """Parts on a device and in host memory are refused by the loader."""
-    parts = {"one": (windows(rows=60).to("cpu"), 0.5), "two": (windows(rows=60), 0.5)}
+    parts: dict[str, Any] = {"one": (windows(rows=60).to("cpu"), 0.5)}
+    parts["two"] = (windows(rows=60), 0.5)
     with pytest.raises(ValueError, match=r"^the parts of the mixture are on cpu and host memory"):
         Loader(wd.Mixture(parts), batch_size=4)
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarni
 def one_by_one(mixture: Mixture, positions: list[int], entries: Entries) -> dict[str, Any]:
     """Build a batch from single rows of the parts, with the arrays of the whole batch."""
     counted = Counted(entries, max(positions, default=-1) + 1).served
-    streams = list(mixture.parts.values())
+    streams: list[Any] = list(mixture.parts.values())
     rows = [streams[part].gather_rows([own]) for part, own in (counted[p] for p in positions)]
     batch = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
     model = Packed(C4)
@@ -113,7 +113,7 @@ def test_sources_without_rows_are_mixed_as_they_are() -> None:
     sources = {"a": Numbers(7), "b": Numbers(5)}
     mixture = Mixture({name: (source, 0.5) for name, source in sources.items()}, seed=3)
     served = Counted([(0, [1, 1])], 40).served
-    streams = list(mixture.parts.values())
+    streams: list[Any] = list(mixture.parts.values())
     expected = [int(streams[part].samples([own])[0]) for part, own in served]
     assert mixture.gather(np.arange(40))["sample"].tolist() == expected
     # Each epoch of a part contains every sample once.
@@ -124,14 +124,16 @@ def test_sources_without_rows_are_mixed_as_they_are() -> None:
 def test_parts_have_seeds_of_their_own() -> None:
     def orders(seed: int, *names: str) -> list[list[int]]:
         mixture = Mixture({name: (Numbers(30), 1) for name in names}, seed=seed)
-        return [mixture.parts[name].samples(np.arange(30)).tolist() for name in names]
+        streams: dict[str, Any] = mixture.parts
+        return [streams[name].samples(np.arange(30)).tolist() for name in names]
 
     a, b = orders(0, "a", "b")
     assert a != b
     assert orders(0, "b", "a") == [b, a]  # The seed depends on the name, not on the index.
     assert orders(1, "a") != [a]
     # Published: the meaning of saved states depends on it.
-    assert Mixture({"a": (Numbers(3), 1)}, seed=7).parts["a"].seed == 13938496480738387455
+    part: Any = Mixture({"a": (Numbers(3), 1)}, seed=7).parts["a"]
+    assert part.seed == 13938496480738387455
 
 
 def test_streams_are_taken_with_the_order_and_seed_they_have() -> None:
@@ -149,7 +151,8 @@ def test_threads_reach_the_parts_that_take_them() -> None:
     mixture = Mixture({"a": (packed, 1), "b": (Plain(C4), 1)})
     assert mixture.supports_threads
     packed.threads.clear()
-    plain = mixture.parts["b"].source
+    part: Any = mixture.parts["b"]
+    plain = part.source
     plain.threads.clear()
     mixture.gather([0, 1], threads=5)
     assert (packed.threads, plain.threads) == ([5], [None])
@@ -318,7 +321,7 @@ def test_windows_are_mixed(layout: str) -> None:
     for dtype in ("float32", "bfloat16"):
         mixture = Mixture({"a": (windows(50, dtype), 3), "b": (windows(30, dtype), 1)})
         part, own = mixture.locate(range(20))
-        streams = list(mixture.parts.values())
+        streams: list[Any] = list(mixture.parts.values())
         rows = [
             streams[which].gather([number])
             for which, number in zip(part.tolist(), own.tolist(), strict=True)

@@ -80,14 +80,15 @@ def test_was_a_document_visited_and_when(folder: Path) -> None:
 
 def test_files_are_appended_while_a_run_goes_on(folder: Path) -> None:
     before: dict[int, Any] = {}
-    loader = Loader(mixed(folder), batch_size=4, prefetch=0)
+    stream = mixed(folder)
+    loader = Loader(stream, batch_size=4, prefetch=0)
     run(loader, 3, before.__setitem__)
     state = json.loads(json.dumps(loader.state_dict()))
     run(loader, 30, before.__setitem__)
 
     write_lists(folder / "dataset=c4" / "c.part3.arrow", docs(70, 30))
-    part = loader.stream.parts["c4"]
-    position = loader.stream.position_in_part("c4", state["position"])
+    part: Any = stream.parts["c4"]
+    position = stream.position_in_part("c4", state["position"])
     more = packed(folder, "dataset=c4")
     data = mixed(folder, grown=[(position, more)])
     after: dict[int, Any] = {}
@@ -102,7 +103,7 @@ def test_files_are_appended_while_a_run_goes_on(folder: Path) -> None:
         assert_same(after[step], before[step])
     assert any((after[step]["inputs"] != before[step]["inputs"]).any() for step in after)
     # The next epoch of c4 serves the longer list of files: every token but the tail.
-    grown = data.parts["c4"]
+    grown: Any = data.parts["c4"]
     assert grown.epoch_at(len(part.source)) == 1
     places = range(len(part.source), len(part.source) + len(more))
     tokens = set(grown.gather(places)["inputs"].reshape(-1).tolist())
@@ -152,8 +153,11 @@ def test_states_from_elsewhere_are_refused_whatever_they_hold(folder: Path, garb
 
 
 def test_a_state_of_one_part_alone_is_not_that_of_a_mixture(folder: Path) -> None:
-    mixture = Loader(mixed(folder), batch_size=4, prefetch=0)
-    alone = Loader(mixture.stream.parts["c4"], batch_size=4, prefetch=0)
+    stream = mixed(folder)
+    part = stream.parts["c4"]
+    assert part is not None
+    mixture = Loader(stream, batch_size=4, prefetch=0)
+    alone = Loader(part, batch_size=4, prefetch=0)
     for one, other in ((mixture, alone), (alone, mixture)):
         with pytest.raises(ValueError, match=r"^the state does not belong to this data: its fing"):
             one.load_state_dict(other.state_dict())

@@ -140,7 +140,8 @@ def test_a_source_that_becomes_a_stream_needs_its_seed() -> None:
         for _ in range(4):
             next(iter(running))
         state = running.state_dict()
-        mixture = running.stream.parts["all"] if deep else running.stream
+        mixture: Any = running.stream
+        mixture = mixture.parts["all"] if deep else mixture
         seed = mixture.parts["wiki"].seed
         words = rf"had seed {seed}, .* here it is 0; pass Stream\(\.\.\., seed={seed}\)"
         with pytest.raises(ValueError, match=words):

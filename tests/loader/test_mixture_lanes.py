@@ -146,7 +146,7 @@ def test_each_lane_reads_a_stretch_of_its_own() -> None:
     for name, size in SIZES.items():
         part, own = mixed.locate(np.arange(4000))
         lanes = np.arange(4000) // 3 % 4
-        stream = mixed.parts[name]
+        stream: Any = mixed.parts[name]
         for epoch in range(4):
             here = (part == mixed.names.index(name)) & (own // size == epoch)
             inner = stream.order_at(epoch).inner.index(stream.samples(own[here]))

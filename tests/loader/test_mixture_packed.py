@@ -36,7 +36,7 @@ def packed(seed: int, shards: int, **options: Any) -> PackedSequences:
 
 def mixture(**options: Any) -> Mixture:
     inner = Mixture({"wiki": (packed(1, 2), 0.5), "books": (packed(2, 3, order="global"), 0.5)})
-    parts = {"web": (Stream(packed(3, 4), seed=9), 0.6), "good": (inner, 0.4)}
+    parts: dict[str, Any] = {"web": (Stream(packed(3, 4), seed=9), 0.6), "good": (inner, 0.4)}
     return Mixture(parts, seed=5, **options)
 
 

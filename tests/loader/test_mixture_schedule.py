@@ -45,7 +45,7 @@ def test_counts_go_on_over_every_change(entries: list[tuple[int, list[int]]]) ->
     expected = Counted(entries, 130).served
     part, own = mixture.locate(np.arange(130))
     assert list(zip(part.tolist(), own.tolist(), strict=True)) == expected
-    streams = list(mixture.parts.values())
+    streams: list[Any] = list(mixture.parts.values())
     assert mixture.gather(np.arange(130))["sample"].tolist() == [
         int(streams[part].samples([own])[0]) for part, own in expected
     ]

@@ -67,7 +67,10 @@ def mutations(state: Any) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
 
 
 def mixture() -> Mixture:
-    parts = {"web": (Stream(Numbers(30), grown=[(40, Numbers(35))]), 3), "x": (Numbers(9), 1)}
+    parts: dict[str, Any] = {
+        "web": (Stream(Numbers(30), grown=[(40, Numbers(35))]), 3),
+        "x": (Numbers(9), 1),
+    }
     return Mixture(parts, seed=2, schedule=[(10, {"web": 1, "x": 1})])
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +283,8 @@ def test_the_bytes_made_ahead_are_bounded() -> None:
 
 @pytest.mark.parametrize("how", ["break", "error", "end", "drop", "bad batch"])
 def test_no_thread_outlives_its_loop(how: str) -> None:
-    loader = Loader(Numbers(50), batch_size=5, prefetch=3)
+    source = Numbers(50)
+    loader = Loader(source, batch_size=5, prefetch=3)
     if how == "break":
         for _ in loader:
             break
@@ -298,7 +299,7 @@ def test_no_thread_outlives_its_loop(how: str) -> None:
         assert len(background()) == 1
         del loop
     else:
-        loader.stream.source.watch = fail_at(25)
+        source.watch = fail_at(25)
         with pytest.raises(KeyError):
             list(loader)
     assert background() == []
@@ -309,7 +310,7 @@ def fail_in_the_step(loader: Loader) -> None:
         raise RuntimeError("loss is nan")
 
 
-def fail_at(sample: int) -> object:
+def fail_at(sample: int) -> Callable[[NDArray[np.int64]], None]:
     def watch(indices: NDArray[np.int64]) -> None:
         if sample in indices:
             raise KeyError(sample)
@@ -320,7 +321,7 @@ def fail_at(sample: int) -> object:
 @pytest.mark.parametrize("ahead", [0, 1, 4])
 def test_an_error_of_the_source_comes_in_its_turn_and_may_be_retried(ahead: int) -> None:
     source = Numbers(20)
-    source.watch = fail_at(8)  # type: ignore[assignment]
+    source.watch = fail_at(8)
     loader = Loader(source, batch_size=4, prefetch=ahead)
     loop = iter(loader)
     assert [next(loop)["sample"][0].item() for _ in range(2)] == [0, 4]

@@ -186,7 +186,7 @@ def test_queries_of_samples_are_those_of_the_stream() -> None:
     assert mapped.step_of(17) == plain.step_of(17)
     assert len(mapped) == len(plain)
     with pytest.raises(AttributeError, match="'MappedStream' object has no attribute 'nothing'"):
-        mapped.stream.nothing  # noqa: B018
+        mapped.stream.nothing  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_states_depend_on_function_and_seed() -> None:

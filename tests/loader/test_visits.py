@@ -97,7 +97,8 @@ def test_every_document_of_a_mixture_is_found_in_the_log() -> None:
     found: defaultdict[Document, list[int]] = defaultdict(list)
     for name, lengths in (("c4", C4), ("wiki", WIKI)):
         part = "web" if name == "c4" else "more"
-        now = data.parts[part].epoch_at(data.position_in_part(part, loader.position))
+        stream: Any = data.parts[part]
+        now = stream.epoch_at(data.position_in_part(part, loader.position))
         for number in range(len(lengths)):
             for epoch in range(now + 1):
                 visit = loader.visited((name, 0, number), epoch=epoch)
@@ -130,16 +131,17 @@ def test_pieces_of_a_step_are_those_of_its_rows() -> None:
 
 
 def test_a_sample_of_a_mixture_is_asked_for_by_its_part() -> None:
-    loader = Loader(mixture(), batch_size=4, prefetch=0)
+    stream = mixture()
+    loader = Loader(stream, batch_size=4, prefetch=0)
     loop = iter(loader)
     for _ in range(2):
         next(loop)
     for step in range(4):
         for row, sample in enumerate(loader.samples(step).tolist()):
-            epoch = loader.stream.epoch_of(sample, at=4 * step + row)
+            epoch = stream.epoch_of(sample, at=4 * step + row)
             assert loader.step_of(sample, epoch=epoch) == step
             assert loader.visited(sample, epoch=epoch) == (step < 2)
-            if epoch == loader.stream.epoch_of(sample, at=8):
+            if epoch == stream.epoch_of(sample, at=8):
                 assert loader.step_of(tuple(sample)) == step
                 assert loader.visited(tuple(sample)) == (step < 2)
 
@@ -190,9 +192,10 @@ STATE = ("position", "fingerprint", "order_version")
 
 
 def test_sequences_that_are_never_served_again_count_as_missing() -> None:
-    loader = Loader(mixture([(9, {"web": 1, "more": 0})]), batch_size=9, prefetch=0)
+    stream = mixture([(9, {"web": 1, "more": 0})])
+    loader = Loader(stream, batch_size=9, prefetch=0)
     next(iter(loader))
-    assert loader.stream.position_in_part("more", 9) == 3
+    assert stream.position_in_part("more", 9) == 3
     visits = [loader.visited(("wiki", 0, number)) for number in range(4)]
     for visit in visits:
         assert len(visit.positions) == visit.served < visit.sequences or visit
@@ -206,8 +209,9 @@ def test_sequences_that_are_never_served_again_count_as_missing() -> None:
 def test_a_document_of_several_parts_is_in_all_of_them() -> None:
     packed = Packed(C4)
     both = Mixture({"a": (packed, 1), "b": (Stream(packed, seed=5), 1)})
+    parts: dict[str, Any] = both.parts
     one, two = (
-        {int(both.position_of_part(n, [p])[0]) for p in both.parts[n].document_positions(D, at=0)}
+        {int(both.position_of_part(n, [p])[0]) for p in parts[n].document_positions(D, at=0)}
         for n in "ab"
     )
     assert set(both.document_positions(D, at=0).tolist()) == one | two
@@ -240,7 +244,8 @@ def test_what_is_not_there_and_who_knows_nothing() -> None:
     # Parts without documents are skipped.
     rows = {"a": (Packed(C4), 1), "b": (Bare(), 1)}
     found = Mixture(rows)
-    own = found.parts["a"].document_positions(D, at=0)
+    part: Any = found.parts["a"]
+    own = part.document_positions(D, at=0)
     inside = found.position_of_part("a", own).tolist()
     assert found.document_positions(D, at=0).tolist() == inside != []
 

@@ -269,9 +269,10 @@ def test_mixtures_have_the_keys_of_the_whole_batch() -> None:
         PackedSequences(corpus(3), **options),
         PackedSequences(corpus(5), order="mixed", **options),
     ]
+    moved: list[Any] = [part.to("cpu") for part in parts]
     host, other = (
         Mixture({str(number): (part, 0.5) for number, part in enumerate(data)}, seed=1)
-        for data in (parts, [part.to("cpu") for part in parts])
+        for data in (parts, moved)
     )
     loaders = Loader(host, batch_size=7), Loader(other, batch_size=7)
     for one, two, _ in zip(*loaders, range(40), strict=False):

@@ -112,7 +112,7 @@ def packed(folder: Path, **options: Any) -> wd.PackedSequences:
 
 def two_windows(**options: Any) -> wd.Mixture:
     weights: dict[str, Any] = {"long": 0.7, "strided": 0.25, "later": 0.05}
-    parts = {
+    parts: dict[str, Any] = {
         "long": windows(),
         "strided": windows(stride=5),
         "later": wd.Stream(windows(stride=7), order=wd.Sequential),

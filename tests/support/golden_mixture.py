@@ -42,12 +42,13 @@ def golden(way: str) -> dict[str, Any]:
     mixture = Mixture(parts, seed=7, schedule=entries)
     part, number = mixture.locate(np.arange(10_000))
     far = mixture.locate(np.arange(FAR, FAR + 8))
+    streams: dict[str, Any] = mixture.parts
     text = " ".join(f"{p}:{n}" for p, n in zip(part.tolist(), number.tolist(), strict=True))
     return {
         "parts": part[:40].tolist(),
         "digest": hashlib.sha256(text.encode()).hexdigest(),
         "far": [values.tolist() for values in far],
-        "seeds": [mixture.parts[name].seed for name in mixture.names],
+        "seeds": [streams[name].seed for name in mixture.names],
     }
 
 

@@ -19,7 +19,8 @@ from windeck.cli.output import (
     print_json,
     print_lines,
 )
-from windeck.cli.page.contents import Limits, collect
+from windeck.cli.page.contents import collect
+from windeck.cli.page.limits import Limits
 from windeck.cli.parser import Namespace, add_command, add_generation, at_least
 from windeck.cli.session import (
     NegativeResult,

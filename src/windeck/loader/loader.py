@@ -229,7 +229,7 @@ class Loader:
         )
 
     @property
-    def stream(self) -> Any:
+    def stream(self) -> StreamProtocol:
         """The stream of the batches."""
         return self._members.stream
 

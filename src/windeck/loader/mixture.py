@@ -113,7 +113,7 @@ class Mixture:
 
     def __init__(
         self,
-        parts: Mapping[str, tuple[Any, Any]],
+        parts: Mapping[str, tuple[Source | StreamProtocol | None, Any]],
         *,
         seed: int = 0,
         schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
@@ -131,7 +131,7 @@ class Mixture:
             for name, (data, _) in self._given.items()
         ]
         #: The stream of each part by name; None for a retired one.
-        self.parts: dict[str, Any] = {
+        self.parts: dict[str, StreamProtocol | None] = {
             name: None if stream is None else stream.stream
             for name, stream in zip(self._given, self._streams, strict=True)
         }

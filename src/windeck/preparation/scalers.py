@@ -123,7 +123,7 @@ def _fit_by_series(
         memory_budget=memory,
         group_bytes=1 << 24,
     )
-    rows: Any = _TrainingRows(table, layout)
+    rows = _TrainingRows(table, layout)
     return {
         kind: Scaler.fit(
             rows,

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -79,16 +79,9 @@ class NotedWindows:
     scaler: ScalerOrigins | None
 
 
-class TargetRoles(Protocol):
-    """Columns by role, as far as scalers use them."""
-
-    @property
-    def target(self) -> tuple[str, ...]:
-        """The target columns."""
-
-
-class TableWindows(Protocol):
-    """`Windows`, with what scalers use of them."""
+@runtime_checkable
+class FittedRows(Protocol):
+    """Rows of a table that a scaler is fitted to: those that windows read, or rows for training."""
 
     @property
     def table(self) -> Table:
@@ -98,6 +91,24 @@ class TableWindows(Protocol):
     def column_names(self) -> tuple[str, ...]:
         """The columns used."""
 
+    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
+        """Return first rows, last rows + 1 and series of the stretches of rows that are read."""
+
+    def __len__(self) -> int:
+        """Return the number of windows, or of rows."""
+
+
+class TargetRoles(Protocol):
+    """Columns by role, as far as scalers use them."""
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """The target columns."""
+
+
+class TableWindows(FittedRows, Protocol):
+    """`Windows`, with what scalers use of them."""
+
     @property
     def layout(self) -> str:
         """The layout of batches."""
@@ -105,12 +116,6 @@ class TableWindows(Protocol):
     @property
     def roles(self) -> TargetRoles:
         """The names of the columns of each role."""
-
-    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
-        """Return first rows, last rows + 1 and series of the stretches of rows that are read."""
-
-    def __len__(self) -> int:
-        """Return the number of windows."""
 
 
 #: The windows of this process, by the identities of their notes.
@@ -131,11 +136,11 @@ def note_windows(
     return noted
 
 
-def table_of(data: Table | TableWindows, name: str = "data") -> Table:
+def table_of(data: Table | FittedRows, name: str = "data") -> Table:
     """Return the table itself, or that of the windows, argument `name`."""
     if isinstance(data, Table):
         return data
-    if not hasattr(data, "covered_rows"):
+    if not isinstance(data, FittedRows):
         raise TypeError(f"`{name}` must be a Table or Windows, got a {type(data).__name__}")
     return data.table
 

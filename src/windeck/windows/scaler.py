@@ -23,6 +23,7 @@ from windeck.windows import origins, scaler_fitting
 from windeck.windows.origins import (
     BatchOrigin,
     BatchSeries,
+    FittedRows,
     NotedWindows,
     ScalerOrigins,
     TableWindows,
@@ -111,7 +112,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        data: Table | TableWindows,
+        data: Table | FittedRows,
         *,
         kind: KindName = "standard",
         columns: str | Sequence[str] | None = None,
@@ -646,7 +647,7 @@ def warn_of_unseen(
         )
 
 
-def _rows_read(data: Table | TableWindows) -> RowStretches:
+def _rows_read(data: Table | FittedRows) -> RowStretches:
     """Return the rows of a table, or those that windows read."""
     if isinstance(data, Table):
         return RowStretches.of_table(data)

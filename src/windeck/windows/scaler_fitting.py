@@ -225,8 +225,7 @@ KINDS: dict[str, ScalingKind] = {
 
 def affine(array: Any, factor: Float64, addend: Float64) -> Any:
     """Return ``array * factor + addend`` for an array or a tensor on any device."""
-    # Do not import torch: only tensors have `new_tensor`.
-    if hasattr(array, "new_tensor"):
+    if _is_tensor(array):
         wide = array if array.is_floating_point() and array.element_size() >= 4 else array.float()
         return wide * wide.new_tensor(factor.tolist()) + wide.new_tensor(addend.tolist())
     values = np.asarray(array)
@@ -241,12 +240,16 @@ def is_numeric(column: ColumnData) -> bool:
 
 def as_array(values: Any) -> Any:
     """Return an array or a tensor on any device as an array; bfloat16 as float32."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(values, torch.Tensor):
+    if _is_tensor(values):
         values = values.detach().cpu()
-        if values.dtype == torch.bfloat16:
+        if values.dtype == sys.modules["torch"].bfloat16:
             values = values.float()
     return np.asarray(values)
+
+
+def _is_tensor(values: object) -> bool:
+    torch = sys.modules.get("torch")  # It is loaded where there are tensors.
+    return torch is not None and isinstance(values, torch.Tensor)
 
 
 def choose_columns(

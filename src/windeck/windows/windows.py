@@ -200,7 +200,7 @@ class Windows:
         min_observed_future: int | None = None,
         masks: bool | None = None,
     ) -> None:
-        if not hasattr(table, "offsets"):
+        if not isinstance(table, Table):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
         span = WindowSpan(
             context_length,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from windeck.checkpoint.read.scanning import read_box
 from windeck.checkpoint.read.statistics import Statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.tables.reading import SavedTable, TableRows
+from windeck.cli.page.limits import Budget
 from windeck.columns.elements import decode_elements
-
-if TYPE_CHECKING:
-    from windeck.cli.page.contents import Budget
 
 __all__ = ["NOT_READ", "digits_of", "json_number", "sample", "statistics_document", "table_item"]
 
