@@ -1,5 +1,6 @@
 """Documents: token corpora in files."""
 
 from windeck.documents.documents import Documents
+from windeck.documents.protocol import Corpus
 
-__all__ = ["Documents"]
+__all__ = ["Corpus", "Documents"]

@@ -5,5 +5,6 @@ torch's ``.pt`` files and DCP folders, safetensors, NumPy archives, and tables i
 
 from windeck.checkpoint.foreign.importing import import_
 from windeck.checkpoint.foreign.keyed import import_table
+from windeck.checkpoint.foreign.opening import open_file
 
-__all__ = ["import_", "import_table"]
+__all__ = ["import_", "import_table", "open_file"]

@@ -1,1 +1,40 @@
 """Reading of saved tensors: fetching, scanning, searching, comparing, verifying."""
+
+from typing import TYPE_CHECKING
+
+from windeck._util.imports import lazy_attributes
+
+if TYPE_CHECKING:
+    from windeck.checkpoint.read.comparing import diff
+    from windeck.checkpoint.read.predicates import Predicate, nan, near, parse
+    from windeck.checkpoint.read.scanning import read_box
+    from windeck.checkpoint.read.searching import search, search_table, search_tensor
+    from windeck.checkpoint.read.statistics import Statistics
+    from windeck.checkpoint.read.verifying import verify
+
+__all__ = [
+    "Predicate",
+    "Statistics",
+    "diff",
+    "nan",
+    "near",
+    "parse",
+    "read_box",
+    "search",
+    "search_table",
+    "search_tensor",
+    "verify",
+]
+
+# Imported on first use: torch, pyarrow and NumPy take long to import.
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "comparing": ("diff",),
+        "predicates": ("Predicate", "nan", "near", "parse"),
+        "scanning": ("read_box",),
+        "searching": ("search", "search_table", "search_tensor"),
+        "statistics": ("Statistics",),
+        "verifying": ("verify",),
+    },
+)
