@@ -24,6 +24,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices
 from windeck.orders import BlockPermutation, Sequential, block_group
 from windeck.sources import Batch, Fingerprint, Order, Source
+from windeck.sources.protocols import Expect
 from windeck.windows.balance import PIECES, SERIES, SLOTS, Balance
 
 if TYPE_CHECKING:  # They need torch.
@@ -107,7 +108,7 @@ class BalancedWindows(Generic[WindowsT]):
         return kind(self, epoch, seed)
 
     @property
-    def expect(self) -> Callable[..., None] | None:
+    def expect(self) -> Expect | None:
         """As `Windows.expect`: streams call that of an epoch, and this one to drop all groups."""
         return self.windows.expect
 
@@ -217,19 +218,19 @@ class BalancedEpoch:
         return found + self._starts.take(series)
 
     @property
-    def expect(self) -> Callable[..., None] | None:
+    def expect(self) -> Expect | None:
         """The function that notes which places are next; None for a table in memory."""
         known = self._windows.expect
         if known is None or not self._data.balance.in_read_blocks:
             return None
 
-        def expect(parts: Any, following: Callable[[], Order] | None) -> None:
+        def expect(parts: list[tuple[Order, Int64]], following: Callable[[], Order] | None) -> None:
             after: Any = self
             if following is not None:
                 after = self._data.at_epoch(self._epoch + 1, seed=self._seed)
             known(parts, None if following is None else lambda: after, group_at)
 
-        def group_at(order: Any, place: int) -> tuple[int, int, tuple[int, ...]] | None:
+        def group_at(order: object, place: int) -> tuple[int, int, tuple[int, ...]] | None:
             if not isinstance(order, (Sequential, BalancedEpoch)):
                 return None
             epoch = order if isinstance(order, BalancedEpoch) else self

@@ -35,7 +35,7 @@ from windeck.windows.subset import RunSubset, WindowSelection
 __all__ = ["BlockedWindows", "Group", "StreamedGatherer"]
 
 #: Function of an order and a place: start, end and blocks of the group there, or None.
-GroupAt: TypeAlias = "Callable[[Any, int], tuple[int, int, Blocks] | None]"
+GroupAt: TypeAlias = "Callable[[Order, int], tuple[int, int, Blocks] | None]"
 
 #: Rows between the rows of two windows that are read with them rather than left out.
 SKIPPED_ROWS = 1024
