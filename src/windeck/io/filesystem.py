@@ -24,7 +24,7 @@ from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck._util.schemes import scheme_of
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
-from windeck.io.local_files import create_file, temporary_path, write_pieces
+from windeck.io.local_files import create_file, temporary_path, write_buffers
 from windeck.io.ranges import RemoteFile, RemoteReader
 from windeck.io.remote import RemotePath, is_url, mount_url
 
@@ -607,10 +607,10 @@ def write_bytes(path: str, content: bytes) -> None:
     """Replace a file in one step for readers and other writers; make its directory."""
     _check_local(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_pieces(path, [content])
+    write_buffers(path, [content])
 
 
-def upload(path: str, *pieces: Any) -> None:
+def upload(path: str, *contents: Any) -> None:
     """Replace a remote file by buffers end to end in one step, and compare its size.
 
     Raises
@@ -620,7 +620,7 @@ def upload(path: str, *pieces: Any) -> None:
     """
     remote = remote_path(path)
     assert remote is not None, path
-    buffers = list(map(pa.py_buffer, pieces))
+    buffers = list(map(pa.py_buffer, contents))
     size = sum(buffer.size for buffer in buffers)
 
     def write(client: Client, key: str) -> None:
