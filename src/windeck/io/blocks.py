@@ -319,10 +319,10 @@ class RangedIpcFile:
         others = [index for index in fields if index not in direct]
         schema = pa.schema([self._schema.field(index) for index in fields])
         # Some rows of an object are not a reason to load it into a cache.
-        plan = self._plan(direct, start, stop) if direct else None
+        units = self._units(direct, start, stop) if direct else None
         with (
             name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, plan, False, reader) as source,
+            filesystem.open_input(self.path, units, False, reader) as source,
         ):
             batches = open_reader(source, others) if others else None
             last, whole = -1, None
@@ -362,7 +362,7 @@ class RangedIpcFile:
             for low in range(first, last, RANGE_ROWS):
                 yield part, low, min(low + RANGE_ROWS, last)
 
-    def _plan(
+    def _units(
         self, columns: Sequence[int], start: int, stop: int
     ) -> Iterator[list[tuple[int, int]]]:
         """Yield the ranges of bytes of columns of fixed width that are read together."""

@@ -320,7 +320,7 @@ def remote_reader(path: str) -> RemoteReader | None:
 
 def open_input(
     path: str,
-    plan: Iterable[Sequence[tuple[int, int]]] | None = None,
+    units: Iterable[Sequence[tuple[int, int]]] | None = None,
     use_cache: bool = True,
     reader: RemoteReader | None = None,
 ) -> Any:
@@ -329,11 +329,11 @@ def open_input(
     Parameters
     ----------
     path : str
-    plan : iterable of lists of (start, stop), optional
+    units : iterable of lists of (start, stop), optional
         Ranges that will be read, in units that are read one after the other. Of a remote file they
         are fetched ahead, by parallel requests. Taken only from a remote file.
     use_cache : bool
-        Read a remote file for which there is a plan as a whole into its cache, if it has one.
+        Read a remote file of which units are given as a whole into its cache, if it has one.
     reader : RemoteReader, optional
         The open remote file; its caller checks for changes after reading. Otherwise it is opened,
         and checked after each request.
@@ -341,13 +341,13 @@ def open_input(
     remote = remote_path(path)
     if remote is None:
         return pa.OSFile(os.fsencode(path))  # As bytes: names of files need not be UTF-8.
-    if plan is not None and use_cache and remote.mount.cache is not None:
+    if units is not None and use_cache and remote.mount.cache is not None:
         remote = load(remote)
     if remote.contents is not None:
         return pa.BufferReader(remote.contents)
     file = RemoteFile(remote, reader)
-    if plan is not None:
-        file.plan(plan)
+    if units is not None:
+        file.fetch_ahead(units)
     return pa.PythonFile(file, mode="r")
 
 

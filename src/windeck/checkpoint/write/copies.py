@@ -115,7 +115,7 @@ def copy_tensors(
         for piece in chosen[name]:
             size = _bytes_of(piece.tensor)
             held = memory[at : at + size]
-            parts += _plan_copy(piece.tensor, held)
+            parts += _copies_of(piece.tensor, held)
             made = torch.from_numpy(held).view(piece.tensor.dtype).view(piece.tensor.shape)
             copies.append(TensorPiece(piece.box, made))
             at += _aligned(size)
@@ -185,7 +185,7 @@ def _take_memory(size: int, most: int | None) -> Any:
     return found
 
 
-def _plan_copy(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
+def _copies_of(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
     """Return targets and sources of plain copies, or copy a tensor that has no plain bytes."""
     if is_plain(tensor):
         (data,) = iter_chunks(tensor, len(into))
