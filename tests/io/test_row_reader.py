@@ -95,7 +95,7 @@ def test_any_rows(
         every = [r for low, high in zip(lows, highs, strict=True) for r in range(low, high)]
         names = ("load", "count", "kind", "flag")
         for head_rows, piece_bytes in ((0, 1), (5, 100), (5, 1 << 20), (100, 1)):
-            with mock.patch.object(row_reader, "PIECE_BYTES", piece_bytes):
+            with mock.patch.object(row_reader, "PORTION_BYTES", piece_bytes):
                 found = reader.read(names, lows, highs, head_rows)
             for name, column in found.items():
                 assert values_of(column) == plain(table, name, every)
@@ -143,7 +143,7 @@ def test_remote_parts_are_read_by_parallel_requests(
         f"{web.url}/d", in_memory=False, columns=["load"], categories=(), group_bytes=1000
     )
     assert isinstance(table, StreamedTable)
-    monkeypatch.setattr(row_reader, "PIECE_BYTES", 1 if kind == "parquet" else 80)
+    monkeypatch.setattr(row_reader, "PORTION_BYTES", 1 if kind == "parquet" else 80)
     web.server.clear()
     web.server.delay = 0.1
     found = table.reader.read(("load",), np.array([0]), np.array([240]))["load"]
@@ -214,7 +214,7 @@ def test_parts_are_read_one_by_one_if_they_are_large(
         f"{web.url}/a.parquet", in_memory=False, columns=["load"], categories=(), group_bytes=1000
     )
     assert isinstance(table, StreamedTable)
-    monkeypatch.setattr(row_reader, "PIECE_BYTES", 1)
+    monkeypatch.setattr(row_reader, "PORTION_BYTES", 1)
     for limit, most in ((1, 1), (1 << 25, 6)):
         monkeypatch.setattr(row_reader, "READING_BYTES", limit)
         web.server.clear()
@@ -229,7 +229,7 @@ def test_pieces_of_all_reads_share_threads_and_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int
 ) -> None:
     monkeypatch.setattr(row_reader, "READING_BYTES", limit)
-    monkeypatch.setattr(row_reader, "PIECE_BYTES", 100)
+    monkeypatch.setattr(row_reader, "PORTION_BYTES", 100)
     data = arrow_table([200])
     reader = reader_of(write_files(data, tmp_path, [], 10, "parquet"))
     lock, together, seen = threading.Lock(), threading.Event(), [0, 0]

@@ -233,9 +233,9 @@ def _update(state: hashlib.blake2b, part: object) -> None:
             _update(state, key)
             _update(state, value)
     else:
-        for piece in _canonical(part):
-            state.update(b"%d:" % len(piece))
-            state.update(piece)
+        for content in _canonical(part):
+            state.update(b"%d:" % len(content))
+            state.update(content)
 
 
 def _canonical(part: object) -> tuple[bytes, ...]:

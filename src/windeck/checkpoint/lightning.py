@@ -18,7 +18,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
-from windeck.checkpoint.format.names import check_common_names, piece_hint
+from windeck.checkpoint.format.names import affix_hint, check_common_names
 from windeck.checkpoint.format.state_json import encode, restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import compare_optimizer, load
@@ -496,7 +496,7 @@ def _compare_model(module: Any, saved: Mapping[str, Any], where: str) -> None:
             f"the names in the model are not those of {where}: only in the model {lost}; only in "
             f"the checkpoint {more}"
             + (
-                piece_hint("model", lost, more)
+                affix_hint("model", lost, more)
                 or "; strict_loading=False of the module loads the others"
             )
         )

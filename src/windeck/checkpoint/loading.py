@@ -231,7 +231,7 @@ class _LoadOperation:
             _RootTarget(found, name, value, self.strict) for name, value in self._given.items()
         ]
         names = {root.name: root.compare_names(found, alone) for root in self._roots}
-        self._reads = _plan_reads(found, self._roots, self._cast, self.strict)
+        self._reads = _targets_of_boxes(found, self._roots, self._cast, self.strict)
         tables = TableTargets(
             repr(found), found.table_entries, self._embeddings, self.strict, self._table_options
         )
@@ -408,12 +408,12 @@ class _RootTarget:
             state_json.merge_state(self.given, state)
 
 
-def _plan_reads(
+def _targets_of_boxes(
     found: Checkpoint, roots: list[_RootTarget], cast: bool, strict: bool
 ) -> dict[tuple[str, Box], list[torch.Tensor]]:
     """Return the targets of each box of a saved tensor, each target memory once."""
     reads: dict[tuple[str, Box], list[torch.Tensor]] = {}
-    planned: dict[Any, tuple[str, tuple[str, Box]]] = {}
+    known: dict[Any, tuple[str, tuple[str, Box]]] = {}
     for root in roots:
         for place, value in {**root.targets, **root.made}.items():
             if place not in root.saved:
@@ -437,12 +437,12 @@ def _plan_reads(
                 tensor, key = piece.tensor, (entry.name, piece.box)
                 view = tensor.dtype, tensor.device, tensor.shape, tensor.stride()
                 memory = tensor.data_ptr(), *view, tensor.is_conj(), tensor.is_neg()
-                other, planned_key = planned.setdefault(memory, (place, key))
+                other, known_key = known.setdefault(memory, (place, key))
                 if other == place:
                     reads.setdefault(key, []).append(tensor)
                     continue
-                is_same = planned_key == key or not strict
-                if not (is_same or _are_equal(found, planned_key, key, tensor)):
+                is_same = known_key == key or not strict
+                if not (is_same or _are_equal(found, known_key, key, tensor)):
                     raise ValueError(
                         f"{other} and {place} are one tensor here, expected two, since they have "
                         f"different values in {found!r}; strict=False takes those of {other}"

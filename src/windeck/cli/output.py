@@ -31,7 +31,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _STYLES = {"dim": "2", "bold": "1", "cyan": "36", "green": "32", "red": "31", "yellow": "33"}
 #: Before and after the name of a style in what is printed: no text from outside has it.
 _MARK = f"\ufdd0{os.urandom(8).hex()}"
-_PIECE, _LINES = 1 << 14, 100
+_PORTION, _LINES = 1 << 14, 100
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -67,20 +67,20 @@ def print_lines(*lines: str) -> None:
 
 def _put(text: str) -> None:
     text = _shown(text)
-    # In pieces: an unbuffered stdout would write a part of a long text, without an error when its
+    # In portions: an unbuffered stdout would write a part of a long text, without an error when its
     # reader goes away.
-    for start in range(0, len(text), _PIECE):
-        sys.stdout.write(text[start : start + _PIECE])
+    for start in range(0, len(text), _PORTION):
+        sys.stdout.write(text[start : start + _PORTION])
 
 
 def _shown(text: str) -> str:
     """Return text with control characters escaped, but for line ends and our own colours."""
     if _MARK not in text:
         return escaped_lines(text)
-    pieces = text.split(_MARK)  # text and styles in turn
-    pieces[::2] = map(escaped_lines, pieces[::2])
-    pieces[1::2] = [f"\x1b[{_STYLES.get(style, '0')}m" for style in pieces[1::2]]
-    return "".join(pieces)
+    spans = text.split(_MARK)  # text and styles in turn
+    spans[::2] = map(escaped_lines, spans[::2])
+    spans[1::2] = [f"\x1b[{_STYLES.get(style, '0')}m" for style in spans[1::2]]
+    return "".join(spans)
 
 
 def on_terminal() -> bool:

@@ -28,7 +28,7 @@ from windeck.documents.counts import CorpusCounts, CountCache, cache_file, count
 from windeck.documents.discovery import Format, Patterns, discover, parse_patterns, path_filter
 from windeck.documents.locations import DocumentLocator
 from windeck.documents.protocol import Int64s
-from windeck.documents.read_ahead import PlannedOrder, ReadAhead, read_ahead_of
+from windeck.documents.read_ahead import ReadAhead, ShardSequence, read_ahead_of
 from windeck.documents.readers import DocumentOptions
 from windeck.documents.splitting import HashRange, splits_of, take_splits
 from windeck.documents.token_files import DOCUMENT_BYTES
@@ -451,7 +451,7 @@ class Documents:
             self._shards, self._options, self._counts, int(self._sizes[shard]), shard, **needed_at
         )
 
-    def plan_reads(self, order: PlannedOrder, shard: int, follows: bool = True) -> None:
+    def plan_reads(self, order: ShardSequence, shard: int, follows: bool = True) -> None:
         """Say that shards are opened in an order from `shard` on, as packing does.
 
         Remote shards are then read ahead in the background: with a `cache_dir` they are downloaded,
@@ -469,7 +469,7 @@ class Documents:
             Whether the next shards of the order are opened next; otherwise none is opened ahead.
         """
         if self._ahead is not None:
-            self._ahead.plan(order, shard, follows)
+            self._ahead.expect(order, shard, follows)
 
     def split(
         self,

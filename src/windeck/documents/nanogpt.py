@@ -34,7 +34,7 @@ _CHUNK_BYTES = 1 << 22
 class NanoGPTReader:
     """Reader of one flat file of tokens, split into documents at an end token.
 
-    Documents are the tokens between end tokens, without these. An empty piece before the first or
+    Documents are the tokens between end tokens, without these. An empty range before the first or
     after the last end token is not a document, so that the end token may come before every
     document or after it.
 

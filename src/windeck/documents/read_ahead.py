@@ -18,7 +18,7 @@ from windeck.documents.discovery import ShardList
 from windeck.documents.protocol import Int64s
 from windeck.io import filesystem
 
-__all__ = ["PlannedOrder", "ReadAhead", "read_ahead_of"]
+__all__ = ["ShardSequence", "ReadAhead", "read_ahead_of"]
 
 #: Largest number of bytes that are read ahead.
 AHEAD_BYTES = 1 << 30
@@ -26,7 +26,7 @@ AHEAD_BYTES = 1 << 30
 _MOST_DROPPED = 8
 
 
-class PlannedOrder(Protocol):
+class ShardSequence(Protocol):
     """An order of S shards."""
 
     def __len__(self) -> int: ...
@@ -66,7 +66,7 @@ class ReadAhead:
     ) -> None:
         self._shards, self._sizes, self._limit = shards, sizes, limit
         self._open, self._is_open = open_shard, is_open
-        self._plan: tuple[PlannedOrder, int] | None = None
+        self._expected: tuple[ShardSequence, int] | None = None
         self._pool: Pool | None = None
         self._task: Task[None] | None = None
         self._process = 0
@@ -76,22 +76,22 @@ class ReadAhead:
         self._late: set[int] = set()
         self._taken = self._dropped = 0
 
-    def plan(self, order: PlannedOrder, shard: int, follows: bool = True) -> None:
+    def expect(self, order: ShardSequence, shard: int, follows: bool = True) -> None:
         """Note that shards are opened in an order from `shard` on, and start reading ahead.
 
         If other shards than the next ones follow, nothing is opened ahead.
         """
         if self._open is not None and not follows:
             return
-        plan = (order, order.index(shard))
-        if self._plan is not None and self._plan[0] is order and self._plan[1] == plan[1]:
+        place, known = order.index(shard), self._expected
+        if known is not None and known[0] is order and known[1] == place:
             return
         if self._process != os.getpid():  # Threads do not survive a fork.
             self._process, self._task, self._held = os.getpid(), None, {}
             self._pool = Pool(1)
-        if self._plan is None or self._plan[0] is not order:
+        if known is None or known[0] is not order:
             self._late.clear()
-        self._plan = plan
+        self._expected = order, place
         self._drop({shard, *self._window()})
         if self._pool is not None and (self._task is None or self._task.done()):
             self._task = self._pool.submit(self._run)
@@ -120,7 +120,7 @@ class ReadAhead:
                 self._dropped += 1
 
     def _run(self) -> None:
-        """Read the next shards until they are `limit` bytes, as the plan changes."""
+        """Read the next shards until they are `limit` bytes, as the expected order changes."""
         done: set[int] = set()
         while (shard := self._next(done)) is not None and not _is_ending():
             done.add(shard)
@@ -134,11 +134,11 @@ class ReadAhead:
 
     def _download(self, shard: int) -> None:
         """Download a shard into the cache, unless it has been opened and passed in the meantime."""
-        planned = self._plan
+        before = self._expected
 
         def is_useless() -> bool:
-            order, place = self._plan or (None, 0)
-            passed = planned is not None and order is planned[0] and order.index(shard) < place
+            order, place = self._expected or (None, 0)
+            passed = before is not None and order is before[0] and order.index(shard) < place
             return passed or _is_ending()
 
         # An error is raised again where the shard is opened.
@@ -156,9 +156,9 @@ class ReadAhead:
 
     def _window(self) -> Iterator[int]:
         """Yield the next shards, which together are at most `limit` bytes."""
-        if self._plan is None:
+        if self._expected is None:
             return
-        order, place = self._plan
+        order, place = self._expected
         total = 0
         for ahead in range(place + 1, len(order)):
             shard = order.at(ahead)
@@ -172,10 +172,10 @@ class ReadAhead:
 
         Shards that come before the present one are needed in the next epoch.
         """
-        shard, plan = self._numbers.get(key), self._plan
-        if shard is None or plan is None:
+        shard, expected = self._numbers.get(key), self._expected
+        if shard is None or expected is None:
             return None
-        order, place = plan
+        order, place = expected
         return (order.index(shard) - place) % len(order)
 
     @cached_property

@@ -161,8 +161,8 @@ class ShardedEmbeddingTable(EmbeddingTable):
         for column in range(2):  # ids, then gradients
             outgoing = torch.cat([pending[p][column][positions] for p, positions in parts])
             incoming = self._exchange(outgoing, sent.sum(1), received.sum(1))
-            pieces = torch.split(incoming, received.reshape(-1).tolist())  # by rank, then pass
-            found.append(torch.cat([pieces[i] for i in by_pass]))
+            by_rank = torch.split(incoming, received.reshape(-1).tolist())  # by rank, then pass
+            found.append(torch.cat([by_rank[i] for i in by_pass]))
         return found[0], found[1]
 
     def _sort_by_owner(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -319,22 +319,22 @@ class RangedIpcFile:
         others = [index for index in fields if index not in direct]
         schema = pa.schema([self._schema.field(index) for index in fields])
         # Some rows of an object are not a reason to load it into a cache.
-        plan = self._plan(direct, start, stop) if direct else None
+        units = self._units(direct, start, stop) if direct else None
         with (
             name_in_errors(self.path, self.kind),
-            filesystem.open_input(self.path, plan, False, reader) as source,
+            filesystem.open_input(self.path, units, False, reader) as source,
         ):
             batches = open_reader(source, others) if others else None
             last, whole = -1, None
-            for part, low, high in self._pieces(start, stop):
+            for part, low, high in self._rows_by_part(start, stop):
                 if batches is not None and part != last:
                     self._check_lengths(part)
                     last, whole = part, batches.get_batch(part)
                 arrays = self._read(source, part, direct, low, high)
                 if whole is not None:
-                    piece = whole.slice(low, high - low)
-                    validate(piece)
-                    arrays |= {i: piece.column(self._schema.field(i).name) for i in others}
+                    rows = whole.slice(low, high - low)
+                    validate(rows)
+                    arrays |= {i: rows.column(self._schema.field(i).name) for i in others}
                 yield pa.RecordBatch.from_arrays([arrays[i] for i in fields], schema=schema)
 
     def _check_lengths(self, part: int) -> None:
@@ -352,7 +352,7 @@ class RangedIpcFile:
                 check_lengths(layout, file.read_many(heads))
         self._checked.add(part)
 
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    def _rows_by_part(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield (part, low, high) of rows [start, stop), no more than `RANGE_ROWS` at a time."""
         parts, row = overlapping_parts(self._rows, start, stop)
         for part in parts:
@@ -362,11 +362,11 @@ class RangedIpcFile:
             for low in range(first, last, RANGE_ROWS):
                 yield part, low, min(low + RANGE_ROWS, last)
 
-    def _plan(
+    def _units(
         self, columns: Sequence[int], start: int, stop: int
     ) -> Iterator[list[tuple[int, int]]]:
         """Yield the ranges of bytes of columns of fixed width that are read together."""
-        for part, low, high in self._pieces(start, stop):
+        for part, low, high in self._rows_by_part(start, stop):
             body = sum(self._blocks[part][:2])
             found = self._ranges(part, columns, low, high).values()
             yield [(body + begin, body + end) for begin, end in found]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from windeck._util.schemes import SCHEMES, UNKNOWN, scheme_of
-from windeck.io.local_files import write_pieces
+from windeck.io.local_files import write_buffers
 from windeck.io.web import WrongAnswer, options_of_web
 
 __all__ = [
@@ -124,7 +124,7 @@ class Client(Protocol):
     def open(self, key: str) -> OpenObject:
         """Open an object."""
 
-    def write(self, key: str, pieces: Sequence[Any]) -> None:
+    def write(self, key: str, buffers: Sequence[Any]) -> None:
         """Write buffers as an object: readers see the former object, or all of the new one."""
 
     def delete(self, key: str) -> None:
@@ -272,12 +272,12 @@ class ArrowClient:
         file = self._open(key)
         return ArrowObject(file, self._version(key, file), self._fs, key)
 
-    def write(self, key: str, pieces: Sequence[Any]) -> None:
+    def write(self, key: str, buffers: Sequence[Any]) -> None:
         base, path = self._fs, key
         while base.type_name == "subtree":
             base, path = base.base_fs, base.base_path + path
         if base.type_name == "local":
-            _write_local(path, pieces)
+            _write_local(path, buffers)
             return
         if base.type_name in ("mock", "hdfs"):  # others have no folders
             self._fs.create_dir(key.rpartition("/")[0], recursive=True)
@@ -285,8 +285,8 @@ class ArrowClient:
         # only way to end it.
         try:
             with self._fs.open_output_stream(key, compression=None) as file:
-                for piece in pieces:
-                    file.write(piece)
+                for buffer in buffers:
+                    file.write(buffer)
         except BaseException:
             with suppress(OSError):
                 self._fs.delete_file(key)
@@ -423,13 +423,13 @@ class FsspecClient:
     def open(self, key: str) -> FsspecObject:
         return FsspecObject(self._fs, key, self.version(key))
 
-    def write(self, key: str, pieces: Sequence[Any]) -> None:
+    def write(self, key: str, buffers: Sequence[Any]) -> None:
         if self._web:
             raise NotImplementedError("a web server takes no files")
         if (path := _local_path(self._fs, key)) is not None:
-            _write_local(path, pieces)
+            _write_local(path, buffers)
             return
-        content = b"".join(map(memoryview, pieces))
+        content = b"".join(map(memoryview, buffers))
         try:
             self._fs.pipe_file(key, content)
         except FileNotFoundError:  # of a file system that has folders
@@ -441,9 +441,9 @@ class FsspecClient:
         self._fs.rm_file(key)
 
 
-def _write_local(path: str, pieces: Sequence[Any]) -> None:
+def _write_local(path: str, buffers: Sequence[Any]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_pieces(path, pieces)
+    write_buffers(path, buffers)
 
 
 def _local_path(fs: Any, key: str) -> str | None:

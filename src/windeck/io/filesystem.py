@@ -24,7 +24,7 @@ from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck._util.schemes import scheme_of
 from windeck.io.cache import ObjectCache, checked_cache, object_key
 from windeck.io.clients import Client, WrongAnswer
-from windeck.io.local_files import create_file, temporary_path, write_pieces
+from windeck.io.local_files import create_file, temporary_path, write_buffers
 from windeck.io.ranges import RemoteFile, RemoteReader
 from windeck.io.remote import RemotePath, is_url, mount_url
 
@@ -320,7 +320,7 @@ def remote_reader(path: str) -> RemoteReader | None:
 
 def open_input(
     path: str,
-    plan: Iterable[Sequence[tuple[int, int]]] | None = None,
+    units: Iterable[Sequence[tuple[int, int]]] | None = None,
     use_cache: bool = True,
     reader: RemoteReader | None = None,
 ) -> Any:
@@ -329,11 +329,11 @@ def open_input(
     Parameters
     ----------
     path : str
-    plan : iterable of lists of (start, stop), optional
+    units : iterable of lists of (start, stop), optional
         Ranges that will be read, in units that are read one after the other. Of a remote file they
         are fetched ahead, by parallel requests. Taken only from a remote file.
     use_cache : bool
-        Read a remote file for which there is a plan as a whole into its cache, if it has one.
+        Read a remote file of which units are given as a whole into its cache, if it has one.
     reader : RemoteReader, optional
         The open remote file; its caller checks for changes after reading. Otherwise it is opened,
         and checked after each request.
@@ -341,13 +341,13 @@ def open_input(
     remote = remote_path(path)
     if remote is None:
         return pa.OSFile(os.fsencode(path))  # As bytes: names of files need not be UTF-8.
-    if plan is not None and use_cache and remote.mount.cache is not None:
+    if units is not None and use_cache and remote.mount.cache is not None:
         remote = load(remote)
     if remote.contents is not None:
         return pa.BufferReader(remote.contents)
     file = RemoteFile(remote, reader)
-    if plan is not None:
-        file.plan(plan)
+    if units is not None:
+        file.fetch_ahead(units)
     return pa.PythonFile(file, mode="r")
 
 
@@ -607,10 +607,10 @@ def write_bytes(path: str, content: bytes) -> None:
     """Replace a file in one step for readers and other writers; make its directory."""
     _check_local(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_pieces(path, [content])
+    write_buffers(path, [content])
 
 
-def upload(path: str, *pieces: Any) -> None:
+def upload(path: str, *contents: Any) -> None:
     """Replace a remote file by buffers end to end in one step, and compare its size.
 
     Raises
@@ -620,7 +620,7 @@ def upload(path: str, *pieces: Any) -> None:
     """
     remote = remote_path(path)
     assert remote is not None, path
-    buffers = list(map(pa.py_buffer, pieces))
+    buffers = list(map(pa.py_buffer, contents))
     size = sum(buffer.size for buffer in buffers)
 
     def write(client: Client, key: str) -> None:

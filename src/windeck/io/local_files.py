@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["atomic_file", "create_file", "fsync_folder", "make_folder", "refuse_link"]
-__all__ += ["temporary_path", "temporary_target", "write_pieces"]
+__all__ += ["temporary_path", "temporary_target", "write_buffers"]
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+-[0-9a-f]{16}\.tmp", re.DOTALL)
 
@@ -84,10 +84,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryview]) -> None:
+def write_buffers(path: str | os.PathLike[str], buffers: Iterable[bytes | memoryview]) -> None:
     """Write a file as `atomic_file` does; its name is durable after `fsync_folder`."""
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        file.writelines(pieces)
+        file.writelines(buffers)
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:

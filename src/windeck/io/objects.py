@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from windeck.io.filesystem import parent, remote_reader, upload
-from windeck.io.local_files import fsync_folder, make_folder, write_pieces
+from windeck.io.local_files import fsync_folder, make_folder, write_buffers
 from windeck.io.remote import RemotePath
 
 __all__ = ["ObjectReader", "list_objects", "write_object"]
@@ -31,7 +31,7 @@ def list_objects(folder: str) -> dict[str, int]:
     return {name: size for name, size in found.items() if name and not name.startswith(".")}
 
 
-def write_object(path: str, pieces: Sequence[bytes]) -> None:
+def write_object(path: str, buffers: Sequence[bytes]) -> None:
     """Write a file that appears as a whole, or replaces another one; make its folder.
 
     A local folder may not be a symbolic link.
@@ -40,11 +40,11 @@ def write_object(path: str, pieces: Sequence[bytes]) -> None:
     begins with a dot, or parts of an upload that the store keeps for itself.
     """
     if isinstance(path, RemotePath):
-        upload(path, *pieces)
+        upload(path, *buffers)
         return
     folder = parent(path)
     make_folder(folder)
-    write_pieces(path, pieces)
+    write_buffers(path, buffers)
     fsync_folder(folder)
 
 

@@ -182,8 +182,8 @@ class ParquetFile:
         for name in sorted(self._int96.intersection(names)):
             new = [group for group in groups if (group, name) not in self._checked]
             for group in new:
-                plan = self._plan([name], [group], self.group_rows[group])
-                with filesystem.open_input(self.path, plan, True, reader) as source:
+                units = self._units([name], [group], self.group_rows[group])
+                with filesystem.open_input(self.path, units, True, reader) as source:
                     self._compare_int96(source, name, group)
             self._checked.update((group, name) for group in new)
 
@@ -238,7 +238,7 @@ class ParquetFile:
     def overhead_bytes(self) -> int:
         return 0
 
-    def _plan(
+    def _units(
         self, names: Sequence[str], groups: Sequence[int], stop: int
     ) -> Iterator[list[tuple[int, int]]]:
         """Yield the ranges of the columns, a unit for row groups with a batch of rows together.
@@ -300,7 +300,7 @@ class ParquetFile:
         with (
             name_in_errors(self.path, self.kind),
             filesystem.open_input(
-                self.path, self._plan(names, groups, stop - skipped), True, reader
+                self.path, self._units(names, groups, stop - skipped), True, reader
             ) as source,
         ):
             wanted = {name.encode() for name in names}

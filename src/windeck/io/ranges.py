@@ -210,9 +210,9 @@ Range: TypeAlias = tuple[int, int]
 class RemoteFile:
     """A file object on ranges of an object, for `pyarrow.PythonFile`: one thread at a time.
 
-    `plan` names the ranges that will be read; they are fetched ahead in another thread. A read of
-    any other place fetches `AHEAD_BYTES`. What is fetched is checked for changes, unless a reader
-    is given: its owner checks.
+    `fetch_ahead` takes the ranges that will be read: another thread fetches them. A read of any
+    other place fetches `AHEAD_BYTES`. What is fetched is checked for changes, unless a reader is
+    given: its owner checks.
     """
 
     def __init__(self, path: RemotePath, reader: RemoteReader | None = None) -> None:
@@ -226,7 +226,7 @@ class RemoteFile:
         self._before: list[Span] = []
         self._other: list[Span] = []
 
-    def plan(self, units: Iterable[Sequence[Range]]) -> None:
+    def fetch_ahead(self, units: Iterable[Sequence[Range]]) -> None:
         """Name the ranges [start, stop) that will be read, in units that are read one by one.
 
         While one unit is read, the next one is fetched. Two units are kept for reading, so that

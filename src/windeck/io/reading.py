@@ -298,8 +298,8 @@ def _fill_from(
         done = 0
         for batch in file.batches(group, start, stop):
             done += batch.num_rows
-            for piece in _slices(batch, portion):
-                for name, array in zip(group, piece.columns, strict=True):
+            for rows in _slices(batch, portion):
+                for name, array in zip(group, rows.columns, strict=True):
                     builders[name].append(cast_to_common(array, name, kinds[name], file.path))
         if done != stop - start:
             raise ValueError(

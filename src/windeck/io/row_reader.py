@@ -38,8 +38,8 @@ HEAD_BYTES = 1 << 28
 #: Of a memory budget one part of this number is for first rows.
 HEAD_SHARE = 16
 #: Bytes that are read and decoded at a time by one thread, or a whole part.
-PIECE_BYTES = 1 << 20
-#: Bytes of pieces that are in memory while they are read and decoded, as stored and decoded.
+PORTION_BYTES = 1 << 20
+#: Bytes of portions that are in memory while they are read and decoded, as stored and decoded.
 READING_BYTES = 1 << 25
 #: Threads that read local files: some decode while others wait for a file.
 LOCAL_THREADS = 2
@@ -49,7 +49,7 @@ LOCAL_THREADS = 2
 _HeadKey: TypeAlias = tuple[int, int, tuple[str, ...]]
 
 
-class _RowPiece(NamedTuple):
+class _RowPortion(NamedTuple):
     """Rows [start, stop) of a file, and their place in what is read."""
 
     file: int
@@ -68,7 +68,7 @@ class ColumnForm:
 
 
 class _Workers:
-    """Threads that read pieces for all groups, in turn, and the bytes that these take in memory."""
+    """Threads that read portions for all groups, in turn, and the bytes of these in memory."""
 
     def __init__(self, threads: int) -> None:
         self.threads, self._used, self._changed = threads, 0, threading.Condition()
@@ -77,7 +77,7 @@ class _Workers:
 
     @contextmanager
     def memory(self, size: int) -> Iterator[None]:
-        """Wait until a piece fits into `READING_BYTES`, or is the only one."""
+        """Wait until a portion fits into `READING_BYTES`, or is the only one."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= READING_BYTES)
             self._used += size
@@ -272,15 +272,15 @@ class RowReader:
         """
         self._drop_parts()  # Groups of rows need the memory.
         whole = self._builders(names, int((highs - lows).sum()))
-        pieces = self._pieces_of_files(names, lows, highs)
+        portions = self._portions_of_files(names, lows, highs)
 
         heads: list[tuple[_HeadKey, list[Any]]] = []
 
-        workers, size = self._workers, self._largest_piece(names, pieces)
-        used = sorted({piece.file for piece in pieces})
+        workers, size = self._workers, self._largest_portion(names, portions)
+        used = sorted({portion.file for portion in portions})
 
         def fill(number: int) -> dict[str, ColumnBuilder]:
-            file, start, stop, place = pieces[number]
+            file, start, stop, place = portions[number]
             builders = {name: one.part(place, stop - start) for name, one in whole.items()}
             with workers.memory(size):
                 reader = readers[used.index(file)]
@@ -290,15 +290,15 @@ class RowReader:
                     for name, array in zip(names, batch.columns, strict=True):
                         builders[name].append(self._cast(array, name, file))
                     del batch, array
-            if number >= len(pieces) - workers.threads:
-                # Otherwise Arrow's allocator keeps many freed pieces for each thread.
+            if number >= len(portions) - workers.threads:
+                # Otherwise Arrow's allocator keeps many freed portions for each thread.
                 pa.default_memory_pool().release_unused()
             return builders
 
         with unchanged([self.files[number] for number in used]) as readers:
             found = run_in_threads(
                 fill,
-                len(pieces),
+                len(portions),
                 workers.threads,
                 portion=1,
                 pool=workers.pool,
@@ -312,7 +312,7 @@ class RowReader:
         return {name: builder.finish() for name, builder in whole.items()}
 
     def _builders(self, names: Sequence[str], rows: int) -> dict[str, ColumnBuilder]:
-        """Return builders of columns in one piece of memory, for which huge pages can be used.
+        """Return builders of columns in one memory map, for which huge pages can be used.
 
         It is mapped, not allocated: freed memory of that size would stay with the allocator.
         """
@@ -326,12 +326,12 @@ class RowReader:
             start += size
         return made
 
-    def _pieces_of_files(
+    def _portions_of_files(
         self, names: Sequence[str], lows: Int64s, highs: Int64s
-    ) -> list[_RowPiece]:
-        """Cut rows [lows[i], highs[i]) at borders of parts into pieces of `PIECE_BYTES` or more."""
-        least = max(PIECE_BYTES // max(self.row_bytes(names), 1), 1)
-        pieces: list[_RowPiece] = []
+    ) -> list[_RowPortion]:
+        """Cut rows [lows[i], highs[i]) at borders of parts, in `PORTION_BYTES` or more each."""
+        least = max(PORTION_BYTES // max(self.row_bytes(names), 1), 1)
+        portions: list[_RowPortion] = []
         place = 0
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             first, last = np.searchsorted(self.part_offsets, [low, high]).tolist()
@@ -342,13 +342,13 @@ class RowReader:
                     borders = np.union1d(borders, np.arange(start, stop, 2 * least))
                 for border in (*borders[(borders > start) & (borders < stop)].tolist(), stop):
                     if border - start >= least or border == stop:
-                        pieces.append(_RowPiece(number, start, border, place))
+                        portions.append(_RowPortion(number, start, border, place))
                         place, start = place + border - start, border
-        return pieces
+        return portions
 
-    def _largest_piece(self, names: Sequence[str], pieces: Sequence[_RowPiece]) -> int:
-        """Return the bytes in memory while a piece is read and decoded, at most."""
-        rows = max((piece.stop - piece.start for piece in pieces), default=0)
+    def _largest_portion(self, names: Sequence[str], portions: Sequence[_RowPortion]) -> int:
+        """Return the bytes in memory while a portion is read and decoded, at most."""
+        rows = max((portion.stop - portion.start for portion in portions), default=0)
         stored = rows * self.row_bytes(names)
         if not self.splits(names):
             stored, rows = self._largest_part(tuple(names)), min(rows, BATCH_ROWS)
@@ -477,7 +477,7 @@ class RowReader:
             start, stop, step = rows.indices(self.rows)
             if step == 1:
                 builder = self.builder(name, max(stop - start, 0))
-                for _, array in self._pieces(name, start, stop):
+                for _, array in self._arrays_of(name, start, stop):
                     builder.append(array)
                 return builder.finish()
             rows = np.arange(start, stop, step, dtype=np.int64)
@@ -491,13 +491,13 @@ class RowReader:
         for group in np.split(ordered, np.flatnonzero(np.diff(part)) + 1):
             if not len(group):
                 continue
-            for row, array in self._pieces(name, int(group[0]), int(group[-1]) + 1):
+            for row, array in self._arrays_of(name, int(group[0]), int(group[-1]) + 1):
                 here = group[(group >= row) & (group < row + len(array))]
                 builder.append(take_rows(array, here - row))
         found = builder.finish()
         return found if (order[1:] > order[:-1]).all() else _unsorted(found, order)
 
-    def _pieces(self, name: str, low: int, high: int) -> Iterator[tuple[int, Any]]:
+    def _arrays_of(self, name: str, low: int, high: int) -> Iterator[tuple[int, Any]]:
         """Yield (first row, array) of rows [low, high) of a column."""
         if self.splits((name,)):
             for row, (array,) in self.scan((name,), low, high):

@@ -343,13 +343,13 @@ class _Rows:
 
     def concatenate(self, keys: Iterable[str], *, weights: bool) -> tuple[Array, Int64s]:
         """Return the values of all rows, key by key, and the lengths of each key and row."""
-        pieces = [
+        by_key = [
             [table.list_column(key, weights=weights) for table in self._tables] for key in keys
         ]
-        lengths = [self._lengths(columns) for columns in pieces]
-        values = aligned_empty((int(sum(one.sum() for one in lengths)),), pieces[0][0].dtype)
+        lengths = [self._lengths(columns) for columns in by_key]
+        values = aligned_empty((int(sum(one.sum() for one in lengths)),), by_key[0][0].dtype)
         start = 0
-        for columns, found in zip(pieces, lengths, strict=True):
+        for columns, found in zip(by_key, lengths, strict=True):
             stop = start + int(found.sum())
             self._gather(columns, found, values[start:stop])
             start = stop

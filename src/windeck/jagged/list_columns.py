@@ -19,7 +19,7 @@ __all__ = ["ListBuilder", "ListColumn", "is_list"]
 _LIST_TYPES = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
 _LARGEST = 2**63 - 1
 #: Values that are gathered at a time.
-_PIECE = 1 << 14
+_PORTION = 1 << 14
 
 
 def is_list(kind: Any) -> bool:
@@ -64,8 +64,8 @@ class ListColumn:
         # Place j of the result is in row k and comes from starts[k] + (j - places before row k).
         ends = np.cumsum(lengths)
         shift = self.offsets.take(rows) - (ends - lengths)
-        # In pieces, so that the numbers of places stay in the cache.
-        for first, last in _pieces(ends):
+        # In portions, so that the numbers of places stay in the cache.
+        for first, last in _portions(ends):
             start = int(ends[first - 1]) if first else 0
             stop = int(ends[last - 1])
             if last - first == 1:  # One list, of any length: a slice.
@@ -80,12 +80,12 @@ class ListColumn:
                 out[start:stop] = self.values.take(source)
 
 
-def _pieces(ends: Int64s) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that have at most _PIECE values together, or are one row."""
+def _portions(ends: Int64s) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that have at most _PORTION values together, or are one row."""
     first, total = 0, len(ends)
     while first < total:
         before = int(ends[first - 1]) if first else 0
-        last = int(np.searchsorted(ends, before + _PIECE, side="right"))
+        last = int(np.searchsorted(ends, before + _PORTION, side="right"))
         yield first, max(last, first + 1)
         first = max(last, first + 1)
 

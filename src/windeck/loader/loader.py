@@ -48,7 +48,7 @@ from windeck.loader.questions import (
     visit_document,
     was_visited,
 )
-from windeck.loader.read_plan import ReadPlan
+from windeck.loader.read_report import ReadReport
 from windeck.loader.served import Served
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
 from windeck.loader.state import load_stream_position, stream_state
@@ -583,7 +583,7 @@ class Loader:
         steps: int | None = None,
         ranks: Iterable[int] | None = None,
         resident_bytes: int | None = None,
-    ) -> ReadPlan:
+    ) -> ReadReport:
         """Return how many bytes each rank will read in an epoch; nothing is read for it.
 
         Parameters
@@ -601,7 +601,7 @@ class Loader:
 
         Returns
         -------
-        windeck.loader.read_plan.ReadPlan
+        windeck.loader.read_report.ReadReport
             ``print`` shows it. O(samples of these ranks) time.
 
         Raises

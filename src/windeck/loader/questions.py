@@ -10,7 +10,7 @@ import numpy as np
 
 from windeck._util.validation import check_integer
 from windeck.loader.history import StepHistory
-from windeck.loader.read_plan import ReadPlan, plan_reads
+from windeck.loader.read_report import ReadReport, count_reads
 from windeck.loader.served import Served, serve
 from windeck.loader.sharding import Exclusions, Sharding, check_ranks
 from windeck.loader.transforms import MappedStream
@@ -151,7 +151,7 @@ def explain_io(
     steps: int | None,
     ranks: Iterable[int] | None,
     resident_bytes: int | None,
-) -> ReadPlan:
+) -> ReadReport:
     """Return how many bytes each rank will read; see `Loader.explain_io`.
 
     Parameters
@@ -167,11 +167,11 @@ def explain_io(
         As for `Loader.explain_io`.
     """
     sharding = point.sharding
-    ranks_of_plan = sharding.world_size if world_size is None else world_size
+    number_of_ranks = sharding.world_size if world_size is None else world_size
     size = sharding.batch_size if batch_size is None else batch_size
     planned = replace(
         sharding,
-        world_size=check_integer("world_size", ranks_of_plan, least=1),
+        world_size=check_integer("world_size", number_of_ranks, least=1),
         batch_size=check_integer("batch_size", size, least=1),
     )
     start = point.position
@@ -186,4 +186,4 @@ def explain_io(
     chosen = range(planned.world_size) if ranks is None else list(ranks)
     for rank in chosen:
         check_ranks(rank, planned.world_size)
-    return plan_reads(point.stream, planned, start, count, chosen, resident_bytes)
+    return count_reads(point.stream, planned, start, count, chosen, resident_bytes)

@@ -340,5 +340,5 @@ def _ragged(low: Indices, high: Indices) -> list[tuple[int, int]]:
     lane = np.repeat(np.arange(len(low)), counts)
     begin = np.repeat(low - (np.cumsum(counts) - counts), counts)
     own = np.sort((begin + np.arange(len(lane))) * len(low) + lane)
-    pieces = np.split(own, np.flatnonzero(np.diff(own) != 1) + 1)
-    return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece)]
+    stretches = np.split(own, np.flatnonzero(np.diff(own) != 1) + 1)
+    return [(int(stretch[0]), int(stretch[-1]) + 1) for stretch in stretches if len(stretch)]

@@ -26,7 +26,7 @@ from windeck.packing.layout import (
 from windeck.packing.mixed import epoch_layout
 from windeck.packing.served import Counts, as_ranges
 from windeck.packing.shard_shuffle import ShardShuffleEpoch
-from windeck.sources import Batch, Fingerprint, empty_rows
+from windeck.sources import Batch, Fingerprint, Order, empty_rows
 
 __all__ = ["PackedEpoch", "fingerprint_of", "present", "whole", "wholes"]
 
@@ -77,7 +77,7 @@ class PackedEpoch:
         """The fingerprint of the `PackedSequences`, with epoch and seed."""
         return {**fingerprint_of(self._layout), "epoch": self.epoch, "seed": self.seed}
 
-    def expect(self, parts: Sequence[tuple[Any, Int64s]], following: object) -> None:
+    def expect(self, parts: Sequence[tuple[Order, Int64s]], following: object) -> None:
         """Note the order of the next sequences, which a stream tells before it gathers them."""
         if isinstance(self._contents, ShardShuffleEpoch):
             self._contents.in_lanes = any(isinstance(order, Lanes) for order, _ in parts)

@@ -34,7 +34,7 @@ from windeck.io.conversion import (
     to_dictionary,
     values_of,
 )
-from windeck.io.row_reader import PIECE_BYTES, RowReader
+from windeck.io.row_reader import PORTION_BYTES, RowReader
 from windeck.table.construction import SeriesLayout
 from windeck.table.timestamps import OrderReport
 
@@ -42,8 +42,8 @@ __all__ = ["FirstPass", "scan_series"]
 
 #: Different steps of one series that are counted before its usual step is decided.
 COUNTED_STEPS = 1 << 20
-#: Pieces of remote files for each thread, at least, if there are as many parts.
-PIECES = 2
+#: Portions of remote files for each thread, at least, if there are as many parts.
+PORTIONS = 2
 #: Format of stored results. A change of what is found needs another one.
 _FORMAT = "windeck first pass 1"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
@@ -133,18 +133,18 @@ def _scan(
 ) -> FirstPass:
     merged, state = _Series(_unit(reader, time)), hashlib.blake2b(digest_size=16)
     texts: dict[str, dict[str, None]] = {name: {} for name in categories}
-    pieces = _pieces(reader, names)
+    portions = _portions(reader, names)
     work = partial(_summarize, reader, ids, time, categories, names)
     parts = len(reader.part_offsets) - 1
     with report_progress(progress, "reading ids and time", parts) as advance:
-        read = parallel_map(pieces, work, threads=reader.threads)
-        for piece, summaries in zip(pieces, read, strict=True):
+        read = parallel_map(portions, work, threads=reader.threads)
+        for portion, summaries in zip(portions, read, strict=True):
             for batch in summaries:
                 merged.add(batch, time is not None)
                 state.update(batch.digest)
                 for name, words in batch.texts.items():
                     texts[name].update(dict.fromkeys(words))
-            advance(piece.parts)
+            advance(portion.parts)
     known = {name: tuple(words) for name, words in texts.items()}
     return FirstPass(merged.layout(), None if time is None else state.hexdigest(), known)
 
@@ -157,17 +157,17 @@ class _FileRows(NamedTuple):
     size: int
 
 
-def _pieces(reader: RowReader, names: Sequence[str]) -> list[_FileRows]:
-    """Return the pieces of rows to read: parts, of remote files several small ones at once.
+def _portions(reader: RowReader, names: Sequence[str]) -> list[_FileRows]:
+    """Return the portions of rows to read: parts, of remote files several small ones at once.
 
-    A remote file is compared with its version before and after each piece.
+    A remote file is compared with its version before and after each portion.
     """
     edges = reader.part_offsets
     sizes = np.concatenate([[0], np.cumsum(reader.stored_parts(names)[0])]).astype(np.int64)
-    most = max((len(edges) - 1) // (PIECES * reader.threads), 1) if reader.is_remote else 1
+    most = max((len(edges) - 1) // (PORTIONS * reader.threads), 1) if reader.is_remote else 1
     found, first = [], 0
     while first < len(edges) - 1:
-        small = int(np.searchsorted(sizes, sizes[first] + PIECE_BYTES, side="right")) - 1
+        small = int(np.searchsorted(sizes, sizes[first] + PORTION_BYTES, side="right")) - 1
         last = max(min(first + most, small), first + 1)
         rows = (int(edges[first]), int(edges[last]))
         found.append(_FileRows(rows, last - first, int(sizes[last] - sizes[first])))
@@ -266,11 +266,11 @@ def _summarize(
     time: str | None,
     categories: tuple[str, ...],
     names: tuple[str, ...],
-    piece: _FileRows,
+    portion: _FileRows,
 ) -> list[_Batch]:
-    """Return the summaries of the batches of a piece."""
-    with reader.memory(piece.size):
-        return list(_summaries(reader, ids, time, categories, names, piece.rows))
+    """Return the summaries of the batches of a portion."""
+    with reader.memory(portion.size):
+        return list(_summaries(reader, ids, time, categories, names, portion.rows))
 
 
 def _summaries(

@@ -263,5 +263,5 @@ def cover(
             left = [block for block in left if block not in inside]
         if not left:
             break
-    pieces = [left[at : at + most] for at in range(0, len(left), most)]
-    return [*found, *((tuple(piece), piece) for piece in pieces)]
+    batches = [left[at : at + most] for at in range(0, len(left), most)]
+    return [*found, *((tuple(batch), batch) for batch in batches)]

@@ -244,8 +244,8 @@ def block_offsets(reader: RowReader, names: Sequence[str], group_bytes: int) -> 
         cuts = [borders]
         for part in np.flatnonzero(np.diff(borders) > target).tolist():
             begin, end = borders[part : part + 2].tolist()
-            pieces = -(-(end - begin) // target)
-            cuts.append(begin + np.arange(1, pieces) * (end - begin) // pieces)
+            count = -(-(end - begin) // target)
+            cuts.append(begin + np.arange(1, count) * (end - begin) // count)
         borders = np.unique(np.concatenate(cuts)).astype(np.int64)
     kept, row = [0], 0
     while row < reader.rows:

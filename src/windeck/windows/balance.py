@@ -15,10 +15,10 @@ from windeck._util.indices import Int64
 from windeck._util.validation import LIMIT, check_integer
 from windeck.orders import BlockPermutation
 
-__all__ = ["PIECES", "SERIES", "SLOTS", "Balance"]
+__all__ = ["CELLS", "SERIES", "SLOTS", "Balance"]
 
 # Purposes that keys are derived for; part of the published orders.
-SLOTS, SERIES, PIECES = 11, 12, 13
+SLOTS, SERIES, CELLS = 11, 12, 13
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,8 @@ from windeck._util.fingerprints import digest
 from windeck._util.indices import Int64, as_indices
 from windeck.orders import BlockPermutation, Sequential, block_group
 from windeck.sources import Batch, Fingerprint, Order, Source
-from windeck.windows.balance import PIECES, SERIES, SLOTS, Balance
+from windeck.sources.protocols import Expect
+from windeck.windows.balance import CELLS, SERIES, SLOTS, Balance
 
 if TYPE_CHECKING:  # They need torch.
     from windeck.windows.device import DeviceWindows
@@ -107,7 +108,7 @@ class BalancedWindows(Generic[WindowsT]):
         return kind(self, epoch, seed)
 
     @property
-    def expect(self) -> Callable[..., None] | None:
+    def expect(self) -> Expect | None:
         """As `Windows.expect`: streams call that of an epoch, and this one to drop all groups."""
         return self.windows.expect
 
@@ -217,19 +218,19 @@ class BalancedEpoch:
         return found + self._starts.take(series)
 
     @property
-    def expect(self) -> Callable[..., None] | None:
+    def expect(self) -> Expect | None:
         """The function that notes which places are next; None for a table in memory."""
         known = self._windows.expect
         if known is None or not self._data.balance.in_read_blocks:
             return None
 
-        def expect(parts: Any, following: Callable[[], Order] | None) -> None:
+        def expect(parts: list[tuple[Order, Int64]], following: Callable[[], Order] | None) -> None:
             after: Any = self
             if following is not None:
                 after = self._data.at_epoch(self._epoch + 1, seed=self._seed)
             known(parts, None if following is None else lambda: after, group_at)
 
-        def group_at(order: Any, place: int) -> tuple[int, int, tuple[int, ...]] | None:
+        def group_at(order: object, place: int) -> tuple[int, int, tuple[int, ...]] | None:
             if not isinstance(order, (Sequential, BalancedEpoch)):
                 return None
             epoch = order if isinstance(order, BalancedEpoch) else self
@@ -245,7 +246,7 @@ class BalancedEpoch:
 class _DealtBlocks:
     """The windows of an epoch, sorted by the blocks that they begin in, and their order.
 
-    A piece is the windows of one series in one block. A stretch is a piece, the number of its
+    A cell is the windows of one series in one block. A stretch is a cell, the number of its
     windows that were served before, and the number that the epoch serves.
     """
 
@@ -255,15 +256,15 @@ class _DealtBlocks:
         borders = np.union1d(balance.starts, offsets)
         self._first, self._sizes = borders[:-1], np.diff(borders)
         series = np.searchsorted(balance.starts, self._first, side="right") - 1
-        pieces, before, counts = _stretches(
-            balance, self._sizes, series, epoch, hash_words(seed, PIECES)
+        cells, before, counts = _stretches(
+            balance, self._sizes, series, epoch, hash_words(seed, CELLS)
         )
         blocks = np.searchsorted(offsets, self._first, side="right") - 1
-        order = np.argsort(blocks[pieces], kind="stable")
-        self._pieces, self._before, counts = pieces[order], before[order], counts[order]
+        order = np.argsort(blocks[cells], kind="stable")
+        self._cells, self._before, counts = cells[order], before[order], counts[order]
         self._slots = _core.Cumulative(counts)
         #: Blocks with windows in the epoch, and the slots of each.
-        self._blocks, first = np.unique(blocks[self._pieces], return_index=True)
+        self._blocks, first = np.unique(blocks[self._cells], return_index=True)
         ends = np.concatenate([[0], np.cumsum(counts)])
         self._offsets: Int64 = np.append(ends[first], ends[-1]).astype(np.int64)
         self._order = BlockPermutation(
@@ -277,11 +278,11 @@ class _DealtBlocks:
     def window_numbers(self, places: Int64, key: int) -> Int64:
         """Return the windows at some places of the epoch."""
         stretches, within = self._slots.find(self._order.take(places))
-        pieces = self._pieces.take(stretches)
-        sizes = self._sizes.take(pieces)
+        cells = self._cells.take(stretches)
+        sizes = self._sizes.take(cells)
         cycles, local = np.divmod(self._before.take(stretches) + within, sizes)
-        found: Int64 = permute_keyed(sizes, pieces, cycles, local, seed=key)
-        return found + self._first.take(pieces)
+        found: Int64 = permute_keyed(sizes, cells, cycles, local, seed=key)
+        return found + self._first.take(cells)
 
     def group_at(self, place: int) -> tuple[int, int, tuple[int, ...]] | None:
         """Return start, end and ascending blocks of the group at a place."""
@@ -294,9 +295,9 @@ class _DealtBlocks:
 def _stretches(
     balance: Balance, sizes: Int64, series_of: Int64, epoch: int, key: int
 ) -> tuple[Int64, Int64, Int64]:
-    """Return pieces, windows served before, and windows to serve, of an epoch.
+    """Return cells, windows served before, and windows to serve, of an epoch.
 
-    Cycle k of a series goes through its pieces in the order of a `Permutation` of its own.
+    Cycle k of a series goes through its cells in the order of a `Permutation` of its own.
     """
     first = np.searchsorted(series_of, np.arange(len(balance.counts)))
     number = np.searchsorted(series_of, np.arange(len(balance.counts)), side="right") - first
@@ -304,7 +305,7 @@ def _stretches(
     starts = epoch * balance.counts[served]
     low = starts // balance.sizes[served]
     high = (starts + balance.counts[served] - 1) // balance.sizes[served]
-    # Of one piece all cycles are one stretch.
+    # Of one cell all cycles are one stretch.
     high = np.where(number[served] == 1, low, high)
     series = np.repeat(served, high - low + 1)
     cycles = _counted(low, high - low + 1)
@@ -313,19 +314,19 @@ def _stretches(
     parents = np.repeat(np.arange(len(series)), repeats)
     series, cycles = series[parents], cycles[parents]
     order = permute_keyed(repeats[parents], series, cycles, within, seed=key)
-    pieces = first[series] + order
-    # The places of each piece in the cycle, and those of the epoch.
-    ends = np.cumsum(sizes[pieces])
-    begin = ends - sizes[pieces]
+    cells = first[series] + order
+    # The places of each cell in the cycle, and those of the epoch.
+    ends = np.cumsum(sizes[cells])
+    begin = ends - sizes[cells]
     begin -= begin[np.cumsum(repeats) - repeats][parents]
     start = epoch * balance.counts[series] - cycles * balance.sizes[series]
     stop = start + balance.counts[series]
     whole = repeats[parents] == 1
     lowest = np.where(whole, start, np.maximum(start, begin))
-    highest = np.where(whole, stop, np.minimum(stop, begin + sizes[pieces]))
+    highest = np.where(whole, stop, np.minimum(stop, begin + sizes[cells]))
     live = lowest < highest
-    before = cycles * sizes[pieces] + lowest - begin
-    return pieces[live], before[live], (highest - lowest)[live]
+    before = cycles * sizes[cells] + lowest - begin
+    return cells[live], before[live], (highest - lowest)[live]
 
 
 def _counted(firsts: Int64, counts: Int64) -> Int64:

@@ -35,7 +35,7 @@ from windeck.windows.subset import RunSubset, WindowSelection
 __all__ = ["BlockedWindows", "Group", "StreamedGatherer"]
 
 #: Function of an order and a place: start, end and blocks of the group there, or None.
-GroupAt: TypeAlias = "Callable[[Any, int], tuple[int, int, Blocks] | None]"
+GroupAt: TypeAlias = "Callable[[Order, int], tuple[int, int, Blocks] | None]"
 
 #: Rows between the rows of two windows that are read with them rather than left out.
 SKIPPED_ROWS = 1024
@@ -478,13 +478,13 @@ class Group:
         low = np.maximum(runs.first, selection.offsets[runs.series])
         last = runs.first + (runs.count - 1) * runs.stride
         high = np.minimum(last + span.rows, selection.offsets[runs.series + 1])
-        piece, lows, highs, series = _pieces(low, high, runs.series)
+        range_of, lows, highs, series = _merge_ranges(low, high, runs.series)
         read_lows, read_highs = _joined(lows, highs)
         columns = windows.reader.read(
             windows.names, read_lows, read_highs, head_rows=span.rows, queued=queued
         )
         base = np.concatenate([[0], np.cumsum(read_highs - read_lows)]).astype(np.int64)
-        # The place in memory of each piece: pieces are separated by rows of no window.
+        # The place in memory of each merged range: they are separated by rows of no window.
         stretch = np.searchsorted(read_lows, lows, side="right") - 1
         moved = base[stretch] - read_lows[stretch]
         offsets = np.concatenate([[0], np.stack([lows, highs], axis=1).ravel(), [0]])
@@ -493,8 +493,8 @@ class Group:
         of_offsets = np.concatenate([np.repeat(series, 2), series[-1:]])
         for name, values in windows.static.items():
             columns[name] = _static_column(values, offsets[1:-1:2], series, int(base[-1]))
-        first = runs.first + moved[piece]
-        numbers = 2 * piece + 1
+        first = runs.first + moved[range_of]
+        numbers = 2 * range_of + 1
         here = WindowRuns(first, runs.count, numbers, first, first, runs.stride)
         index = replace(selection, runs=here).index()
         self._gather = windows.plan.gather_of(index, offsets, columns, of_offsets)
@@ -511,23 +511,23 @@ class Group:
         return self._gather.gather(numbers, out, threads)
 
 
-def _pieces(low: Int64, high: Int64, series: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+def _merge_ranges(low: Int64, high: Int64, series: Int64) -> tuple[Int64, Int64, Int64, Int64]:
     """Merge overlapping row ranges of one series.
 
     Returns
     -------
-    piece
+    range_of
         int64 of shape (ranges,): the number of the merged range of each range.
     low, high, series
-        int64 of shape (pieces,): the merged ranges.
+        int64 of shape (merged ranges,): the merged ranges.
     """
     new = np.ones(len(low), dtype=np.bool_)
     new[1:] = (series[1:] != series[:-1]) | (low[1:] > high[:-1])
     starts = np.flatnonzero(new)
-    piece = np.cumsum(new) - 1
+    range_of = np.cumsum(new) - 1
     # Within a series ranges ascend at both ends.
     last = np.append(starts[1:], len(low)) - 1
-    return piece.astype(np.int64), low[starts], high[last], series[starts]
+    return range_of.astype(np.int64), low[starts], high[last], series[starts]
 
 
 def _joined(lows: Int64, highs: Int64) -> tuple[Int64, Int64]:

@@ -44,7 +44,7 @@ __all__ = ["read_dcp_folder"]
 _DEEPEST, _FEW_POSITIONS, _MOST_POSITIONS = 100, 100_000, 10
 
 
-class _StoredPiece(NamedTuple):
+class _StoredItem(NamedTuple):
     """The place of a serialized object in a file of the folder."""
 
     file: Path
@@ -53,7 +53,7 @@ class _StoredPiece(NamedTuple):
 
 
 #: Places of objects by name and, of a shard, its offset in the tensor.
-_Pieces: TypeAlias = Mapping[tuple[str, tuple[int, ...] | None], _StoredPiece]
+_Items: TypeAlias = Mapping[tuple[str, tuple[int, ...] | None], _StoredItem]
 
 
 def read_dcp_folder(
@@ -74,7 +74,7 @@ def read_dcp_folder(
     """
     try:
         found = load_metadata((folder / METADATA_FILE).read_bytes())
-        contents, pieces = _dict_of(found, "state_dict_metadata"), _find_pieces(folder, found)
+        contents, items = _dict_of(found, "state_dict_metadata"), _find_items(folder, found)
         paths = _paths(found, contents)
         _check_shards(contents, (folder / METADATA_FILE).stat().st_size)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -89,10 +89,10 @@ def read_dcp_folder(
     for name, stored in contents.items():
         if type(stored).__name__ == "TensorStorageMetadata":
             placeholder = torch.empty(0, device="meta")
-            tensors[id(placeholder)] = placeholder, _tensor(folder, name, stored, pieces, load)
+            tensors[id(placeholder)] = placeholder, _tensor(folder, name, stored, items, load)
             value: Any = placeholder
         else:
-            value = _value(folder, name, pieces, on_unreadable)
+            value = _value(folder, name, items, on_unreadable)
         try:
             set_element(state, paths[name], value)
         except Exception as error:  # a list where another path has a dict
@@ -104,7 +104,7 @@ def read_dcp_folder(
         return tensors[id(tensor)][1], None
 
     built = build_state(state, describe, root=root)
-    files = {piece.file for piece in pieces.values()}
+    files = {item.file for item in items.values()}
     check_expanded(built, folder, sum(file.stat().st_size for file in files))
     return built
 
@@ -153,10 +153,10 @@ def _sizes(found: Any) -> tuple[int, ...]:
     return found
 
 
-def _find_pieces(folder: Path, found: PickledObject) -> _Pieces:
+def _find_items(folder: Path, found: PickledObject) -> _Items:
     """Return the place of each object, by its name, and its offset in the tensor."""
     files: dict[str, tuple[Path, int]] = {}
-    pieces = {}
+    items = {}
     for index, info in _dict_of(found, "storage_data").items():
         name, offset = index.get("fqn"), index.get("offset")
         file, first, length = (info.get(key) for key in ("relative_path", "offset", "length"))
@@ -180,8 +180,8 @@ def _find_pieces(folder: Path, found: PickledObject) -> _Pieces:
                 f"{name} ends at {first + length:,} in {file}, which has {size:,} bytes"
             )
         place = None if offset is None else _sizes(offset)
-        pieces[name, place] = _StoredPiece(path, first, length)
-    return pieces
+        items[name, place] = _StoredItem(path, first, length)
+    return items
 
 
 def _find_file(folder: Path, name: str, file: str) -> tuple[Path, int]:
@@ -234,27 +234,27 @@ def _tensor(
     folder: Path,
     name: str,
     stored: PickledObject,
-    pieces: _Pieces,
-    load: Callable[[_StoredPiece, str], torch.Tensor],
+    items: _Items,
+    load: Callable[[_StoredItem, str], torch.Tensor],
 ) -> ForeignTensor:
     try:
         dtype, shape = stored.get("properties").state[0], _sizes(stored.get("size"))
         if type(dtype) is not str or dtype not in DTYPES:
             raise ValueError(f"it has dtype {brief(dtype):.80}, expected one that windeck knows")
-        boxes: dict[Box, _StoredPiece] = {}
+        boxes: dict[Box, _StoredItem] = {}
         for chunk in stored.get("chunks"):
             offsets, sizes = _sizes(chunk.get("offsets")), _sizes(chunk.get("sizes"))
             if len(offsets) != len(shape) or len(sizes) != len(shape):
                 raise ValueError(f"it has shape {shape}, and a shard of {sizes} at {offsets}")
             if math.prod(sizes):
                 ends = zip(offsets, sizes, strict=True)
-                boxes[tuple((a, a + n) for a, n in ends)] = pieces[name, offsets]
+                boxes[tuple((a, a + n) for a, n in ends)] = items[name, offsets]
         check_tiling(name, shape, [*boxes])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{name} in {folder} cannot be read: {error}") from error
     parts = [
-        ForeignPart(box, partial(_read_shard, load, piece, name, dtype, shape_of(box)))
-        for box, piece in boxes.items()
+        ForeignPart(box, partial(_read_shard, load, item, name, dtype, shape_of(box)))
+        for box, item in boxes.items()
     ]
     if not parts:
         parts = [ForeignPart(whole(shape), lambda first, stop: b"")]
@@ -262,15 +262,15 @@ def _tensor(
 
 
 def _read_shard(
-    load: Callable[[_StoredPiece, str], torch.Tensor],
-    piece: _StoredPiece,
+    load: Callable[[_StoredItem, str], torch.Tensor],
+    item: _StoredItem,
     name: str,
     dtype: str,
     shape: tuple[int, ...],
     first: int,
     stop: int,
 ) -> Any:
-    tensor = load(piece, name)
+    tensor = load(item, name)
     if type(tensor) is not torch.Tensor or (tensor.dtype, tensor.shape) != (
         torch_dtype(dtype), shape,
     ):  # fmt: skip
@@ -278,29 +278,29 @@ def _read_shard(
         if isinstance(tensor, torch.Tensor):
             kind = f"{dtype_name(tensor.dtype)} of shape {tuple(tensor.shape)}"
         raise ValueError(
-            f"a shard of {name} in {piece.file} is {kind}, expected {dtype} of shape {shape}"
+            f"a shard of {name} in {item.file} is {kind}, expected {dtype} of shape {shape}"
         )
     return read_elements(tensor, first, stop)
 
 
 def _load_cached(
-    cache: OrderedDict[_StoredPiece, Any], most: int, piece: _StoredPiece, name: str
+    cache: OrderedDict[_StoredItem, Any], most: int, item: _StoredItem, name: str
 ) -> Any:
     """Return an object by way of a cache, which releases older ones before a new one is loaded."""
-    found = cache.pop(piece, None)
+    found = cache.pop(item, None)
     if found is None:
         while len(cache) >= most:
             cache.popitem(last=False)
-        found = _load_piece(piece, name)
-    cache[piece] = found
+        found = _load_item(item, name)
+    cache[item] = found
     return found
 
 
-def _load_piece(piece: _StoredPiece, name: str) -> Any:
+def _load_item(item: _StoredItem, name: str) -> Any:
     """Return an object by torch's restricted reader."""
-    check_torch(piece.file)
-    with open(piece.file, "rb") as file:
-        view: Any = _create_file_view(file, piece.offset, piece.length)
+    check_torch(item.file)
+    with open(item.file, "rb") as file:
+        view: Any = _create_file_view(file, item.offset, item.length)
         try:
             return torch.load(view, map_location="cpu", weights_only=True)
         except Exception as error:  # of any kind, for damaged data
@@ -309,20 +309,20 @@ def _load_piece(piece: _StoredPiece, name: str) -> Any:
             names = refused_names(error)
             reason = f"it holds {names[0]}" if names else first_sentence(error)
             raise ValueError(
-                f"{name} in {piece.file} cannot be read with weights_only=True: {reason}"
+                f"{name} in {item.file} cannot be read with weights_only=True: {reason}"
             ) from error
 
 
 def _value(
     folder: Path,
     name: str,
-    pieces: _Pieces,
+    items: _Items,
     on_unreadable: OnUnreadable | None,
 ) -> Any:
-    if (name, None) not in pieces:
+    if (name, None) not in items:
         raise ValueError(f"{folder / METADATA_FILE} does not say where {name} is")
     try:
-        return _load_piece(pieces[name, None], name)
+        return _load_item(items[name, None], name)
     except ValueError as error:
         if on_unreadable is None:
             raise

@@ -120,15 +120,15 @@ def intersections(part: Box, start: int, stop: int, box: Box) -> Iterator[tuple[
 
     Yields
     ------
-    piece, shared, position
+    inner, shared, position
         A box of the part, its intersection with `box`, and the position of its first element in the
         flattened part. Both boxes are of the whole tensor.
     """
-    for inner, position in boxes_in_range(shape_of(part), start, stop):
-        piece = shift(inner, part)
-        shared = intersection(piece, box)
+    for box_of_part, position in boxes_in_range(shape_of(part), start, stop):
+        inner = shift(box_of_part, part)
+        shared = intersection(inner, box)
         if shared is not None:
-            yield piece, shared, position
+            yield inner, shared, position
 
 
 def find_overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:
@@ -165,7 +165,7 @@ def find_gap(box: Box, boxes: Sequence[Box]) -> Box | None:
     """
     left = [box]
     for taken in boxes:
-        left = [rest for piece in left for rest in _subtract(piece, taken)]
+        left = [rest for box in left for rest in _subtract(box, taken)]
     return left[0] if left else None
 
 

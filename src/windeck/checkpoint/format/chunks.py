@@ -1,4 +1,4 @@
-"""Tensors as chunks of bytes: their elements in row-major order, in pieces of equal size.
+"""Tensors as chunks of bytes: their elements in row-major order, cut at equal sizes.
 
 The bytes are those of the elements in memory, little-endian, so every dtype is preserved exactly.
 """
@@ -176,10 +176,10 @@ def write_chunk(
         _bytes_of(held)[:] = raw
     else:
         held = torch.from_numpy(raw).view(dtype)
-    for piece, shared, position in intersections(part, start, start + held.numel(), box):
-        shape = shape_of(piece)
+    for inner, shared, position in intersections(part, start, start + held.numel(), box):
+        shape = shape_of(inner)
         values = held[position - start :][: math.prod(shape)].view(shape)
-        values = values[slices(shift_back(shared, piece))]
+        values = values[slices(shift_back(shared, inner))]
         target[slices(shift_back(shared, box))].copy_(values)
 
 

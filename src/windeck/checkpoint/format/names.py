@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from itertools import combinations
 
-__all__ = ["check_common_names", "name_mismatch_message", "piece_hint"]
+__all__ = ["check_common_names", "name_mismatch_message", "affix_hint"]
 
-#: Names of which every piece is tried.
+#: Names of which every affix is tried.
 _SAMPLES = 20
 
 
@@ -52,51 +52,53 @@ def name_mismatch_message(
     cure = "; strict=False loads the others" if common else "; there is none on both sides"
     return (
         f"the names in {root} are not those of {found}: only in the target {_format_names(lost)}; "
-        f"only in the checkpoint {_format_names(more)}{piece_hint(root, lost, more) or cure}"
+        f"only in the checkpoint {_format_names(more)}{affix_hint(root, lost, more) or cure}"
     )
 
 
-def piece_hint(root: str, lost: list[str], more: list[str]) -> str:
-    """Return a hint for a message if most names differ by one piece; an empty text otherwise.
+def affix_hint(root: str, lost: list[str], more: list[str]) -> str:
+    """Return a hint for a message if most names differ by one affix; an empty text otherwise.
+
+    An affix is text at the beginning, inside or at the end of a name.
 
     Examples
     --------
-    >>> piece_hint("model", ["model/_orig_mod.b", "model/_orig_mod.w"], ["model/b"])[:53]
+    >>> affix_hint("model", ["model/_orig_mod.b", "model/_orig_mod.w"], ["model/b"])[:53]
     "; only the target has '_orig_mod.' in its names: load"
-    >>> piece_hint("model", ["model/a"], ["model/b"])
+    >>> affix_hint("model", ["model/a"], ["model/b"])
     ''
     """
     own, saved = ({name.removeprefix(f"{root}/") for name in names} for names in (lost, more))
     call = f"for name, value in {root}.state_dict().items()}}"
-    piece = _extra_piece(own, saved)
-    if piece:
+    affix = _extra_affix(own, saved)
+    if affix:
         return (
-            f"; only the target has {piece!r} in its names: load into the object inside, or "
-            f"{root}={{name.replace({piece!r}, ''): value {call}"
+            f"; only the target has {affix!r} in its names: load into the object inside, or "
+            f"{root}={{name.replace({affix!r}, ''): value {call}"
         )
-    piece = _extra_piece(saved, own)
-    if not piece:
+    affix = _extra_affix(saved, own)
+    if not affix:
         return ""
-    if all(name.startswith(piece) for name in saved):
+    if all(name.startswith(affix) for name in saved):
         return (
-            f"; only the checkpoint has {piece!r} before its names: pass "
-            f"{root}={{{piece!r} + name: value {call}"
+            f"; only the checkpoint has {affix!r} before its names: pass "
+            f"{root}={{{affix!r} + name: value {call}"
         )
-    return f"; only the checkpoint has {piece!r} in its names: pass a dict of tensors by these"
+    return f"; only the checkpoint has {affix!r} in its names: pass a dict of tensors by these"
 
 
-def _extra_piece(longer: set[str], shorter: set[str]) -> str:
-    """Return a piece without which half of the longer names are shorter ones, or an empty text."""
-    pieces = set[str]()
+def _extra_affix(longer: set[str], shorter: set[str]) -> str:
+    """Return an affix without which half of the longer names are shorter ones, or an empty text."""
+    affixes = set[str]()
     for name in sorted(longer)[:_SAMPLES]:
         ends = [0, *(found.end() for found in re.finditer(r"[./]", name))]
         pairs = combinations(ends, 2)
-        pieces |= {name[a:b] for a, b in pairs if name[:a] + name[b:] in shorter}
+        affixes |= {name[a:b] for a, b in pairs if name[:a] + name[b:] in shorter}
     counts = {
-        piece: sum(name.replace(piece, "") in shorter for name in longer)
-        for piece in sorted(pieces)
+        affix: sum(name.replace(affix, "") in shorter for name in longer)
+        for affix in sorted(affixes)
     }
-    best = max(counts, key=lambda piece: counts[piece], default="")
+    best = max(counts, key=lambda affix: counts[affix], default="")
     return best if best and 2 * counts[best] >= min(len(longer), len(shorter)) else ""
 
 

@@ -39,7 +39,7 @@ _END = 1 << 70
 #: Limit for the letters of a condition, so that parsing cannot exhaust Python's stack.
 _LONGEST = 1000
 #: Elements compared at a time: they and their marks fit into the processor's cache.
-_PIECE = 1 << 16
+_PORTION = 1 << 16
 
 
 class CompiledPredicate:
@@ -77,8 +77,8 @@ class CompiledPredicate:
             elements = np.frombuffer(buffer, f"<u{DTYPES[self.dtype].itemsize}")
         limit, count = len(elements) if limit is None else limit, 0
         places = [np.empty(0, np.int64)]
-        for first in range(0, len(elements), _PIECE):
-            marks = self._mask(elements[first : first + _PIECE])
+        for first in range(0, len(elements), _PORTION):
+            marks = self._mask(elements[first : first + _PORTION])
             here = int(np.count_nonzero(marks))
             if here and count < limit:
                 places.append(np.flatnonzero(marks)[: limit - count] + (base + first))

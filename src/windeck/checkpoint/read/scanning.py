@@ -262,8 +262,8 @@ def read_box(view: View, namespace: str, entry: TensorEntry, box: Box) -> npt.ND
 
     for span in read_chunks(view, namespace, entry, touches) if found.size else ():
         held = np.frombuffer(span.payload, raw)
-        for piece, shared, position in intersections(span.part.box, span.start, span.stop, box):
-            shape = shape_of(piece)
+        for inner, shared, position in intersections(span.part.box, span.start, span.stop, box):
+            shape = shape_of(inner)
             values = held[position - span.start :][: math.prod(shape)].reshape(shape)
-            found[slices(shift_back(shared, box))] = values[slices(shift_back(shared, piece))]
+            found[slices(shift_back(shared, box))] = values[slices(shift_back(shared, inner))]
     return found

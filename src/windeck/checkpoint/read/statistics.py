@@ -18,7 +18,7 @@ __all__ = ["Statistics"]
 Index: TypeAlias = "tuple[int, ...]"
 
 #: Elements processed at a time: as float64 they fit into the processor's cache.
-_PIECE = 1 << 15
+_PORTION = 1 << 15
 #: Number of bins above which a binary search is faster than a comparison with every edge.
 _COMPARED = 64
 
@@ -42,7 +42,7 @@ class Statistics:
     -----
     O(n bins) time, at worst O(n log bins); O(bins + largest) memory. Counts, least, greatest and
     largest values are exact. Mean and deviation have a relative error of 1e-13, the mean relative
-    to the largest magnitude: pieces of 32,768 elements are summed pairwise around their mean and
+    to the largest magnitude: portions of 32,768 elements are summed pairwise around their mean and
     combined exactly. Integers of 64 bits are rounded to float64 for bins, mean and deviation.
 
     Examples
@@ -85,8 +85,8 @@ class Statistics:
         """
         raw = np.frombuffer(buffer, f"V{DTYPES[self.dtype].itemsize}")
         with np.errstate(all="ignore"):
-            for first in range(0, len(raw), _PIECE):
-                values = decode_elements(self.dtype, raw[first : first + _PIECE])
+            for first in range(0, len(raw), _PORTION):
+                values = decode_elements(self.dtype, raw[first : first + _PORTION])
                 if values.dtype.kind == "c":
                     values = magnitudes(values)
                 elif values.dtype == np.float16:  # whose arithmetic is slow

@@ -118,15 +118,16 @@ def export(
         )
     shard_bytes = check_bytes("shard_bytes", shard_bytes)
     with Checkpoint(store, namespace, generation) as found:
-        plan = _plan_export(found, root)
+        contents = _export_contents(found, root)
         if layout == "huggingface":
             _make_folder(file)
-            shards = [_aligned(shard) for shard in _split_shards(plan.entries, shard_bytes)]
+            shards = [_aligned(shard) for shard in _split_shards(contents.entries, shard_bytes)]
         else:
-            shards = _split_shards(_aligned(plan.entries), shard_bytes)
+            shards = _split_shards(_aligned(contents.entries), shard_bytes)
         text = {"format": "pt", "step": str(found.step)}
         if len(shards) == 1:
-            _write_file(found, file, shards[0], {**text, **plan.aliases, "windeck": plan.described})
+            text |= {**contents.aliases, "windeck": contents.described}
+            _write_file(found, file, shards[0], text)
             return [file]
         files = [
             file.with_name(f"{file.stem}-{i:05d}-of-{len(shards):05d}.safetensors")
@@ -135,15 +136,15 @@ def export(
         for name, shard in zip(files, shards, strict=True):
             _write_file(found, name, shard, text)
         index = file.with_name(f"{file.name}.index.json")
-        total = sum(entry.size for entry in plan.entries)
-        metadata = {"total_size": total, **text, **plan.aliases, "windeck": plan.described}
+        total = sum(entry.size for entry in contents.entries)
+        metadata = {"total_size": total, **text, **contents.aliases, "windeck": contents.described}
         where = {s.name: f.name for f, shard in zip(files, shards, strict=True) for s in shard}
         write_json(index, {"metadata": metadata, "weight_map": where})
         return [*files, index]
 
 
 @dataclass(frozen=True)
-class _ExportPlan:
+class _ExportContents:
     """The tensors to write, their other names, and the metadata as JSON."""
 
     entries: list[ExportedTensor]
@@ -151,7 +152,7 @@ class _ExportPlan:
     described: str
 
 
-def _plan_export(found: Checkpoint, root: str | None) -> _ExportPlan:
+def _export_contents(found: Checkpoint, root: str | None) -> _ExportContents:
     if root is not None and root not in found.trees:
         raise KeyError(f"{root} was not saved in {found!r}, which has {', '.join(found.trees)}")
     roots = list(found.trees) if root is None else [root]
@@ -177,7 +178,7 @@ def _plan_export(found: Checkpoint, root: str | None) -> _ExportPlan:
     ]
     trees = {each: rename_tensors(found.trees[each], names) for each in roots}
     described = {"format": FORMAT, "step": found.step, "time": found.time, "trees": trees}
-    return _ExportPlan(entries, aliases, json.dumps(described, separators=(",", ":")))
+    return _ExportContents(entries, aliases, json.dumps(described, separators=(",", ":")))
 
 
 def _aligned(entries: Sequence[ExportedTensor]) -> list[ExportedTensor]:

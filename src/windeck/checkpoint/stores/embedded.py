@@ -30,7 +30,7 @@ from windeck.io.local_files import (
     make_folder,
     refuse_link,
     temporary_target,
-    write_pieces,
+    write_buffers,
 )
 
 __all__ = [
@@ -259,7 +259,7 @@ class Seal:
         self.number = number
         line = b"windeck-seal %d %d " % (_SEAL_FORMAT, number)
         # A temporary file of its own: a signal handler may sync in the middle of this.
-        write_pieces(self._file, [b"%s%08x\n" % (line, zlib.crc32(line))])
+        write_buffers(self._file, [b"%s%08x\n" % (line, zlib.crc32(line))])
         fsync_folder(os.path.dirname(self._file))
 
     def _read(self) -> int:

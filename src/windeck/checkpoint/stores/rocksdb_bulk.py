@@ -22,7 +22,7 @@ from windeck.io.local_files import (
     fsync_folder,
     temporary_path,
     temporary_target,
-    write_pieces,
+    write_buffers,
 )
 
 __all__ = ["is_empty_part", "write_part", "write_removals", "write_tables"]
@@ -47,7 +47,7 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
     try:
         count = write_table(url, temporary, iter_ascending_pieces(items), None)
         if not count:
-            write_pieces(path, [EMPTY_PART])
+            write_buffers(path, [EMPTY_PART])
         else:
             os.replace(temporary, path)
     finally:

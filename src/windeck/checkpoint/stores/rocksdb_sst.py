@@ -191,8 +191,8 @@ class TableWriter:
         body_crc = value.body_crc if isinstance(value, Pieces) else crc32c(value)
         before = entry_head(key, len(value)) + before
         crc = crc32c(_ALONE, crc32c_joined(crc32c(before), body_crc, len(body)))
-        for piece in (before, body, _ALONE + masked(crc)):
-            self._file.write(piece)
+        for data in (before, body, _ALONE + masked(crc)):
+            self._file.write(data)
         self._add_to_index(key, key, len(before) + len(body) + len(_ALONE) - 1)
 
     def _end_block(self) -> None:

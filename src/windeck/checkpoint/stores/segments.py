@@ -83,7 +83,7 @@ def encode_segment(
     pairs: Sequence[tuple[bytes, bytes]],
     prefix_of: Callable[[bytes], bytes] = lambda key: b"",
 ) -> tuple[SegmentFile, list[bytes]]:
-    """Return the description and the contents of a segment, in pieces.
+    """Return the description and the contents of a segment, as buffers.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ def encode_segment(
     )  # fmt: skip
     contents = [*values, b"".join((head, *keys))]
     hashed = blake2b(digest_size=16)
-    for piece in contents:
-        hashed.update(piece)
+    for buffer in contents:
+        hashed.update(buffer)
     size, index = sum(map(len, contents)), contents[-1]
     name, ranges = f"{group}-{hashed.hexdigest()}", _key_ranges(keys, prefix_of)
     return SegmentFile(name, size, size - len(index), crc32c(index), ranges), contents

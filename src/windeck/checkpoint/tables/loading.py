@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windeck.checkpoint.format.names import piece_hint
+from windeck.checkpoint.format.names import affix_hint
 from windeck.checkpoint.format.table_blocks import ROW
 from windeck.checkpoint.format.table_entries import TableEntry
 from windeck.checkpoint.tables.entries import Entries, Int64s, convert_values
@@ -77,7 +77,7 @@ class TableTargets:
             embeddings, saved, strict = {}, {}, False
         check_tables(embeddings)
         lost, more = sorted(embeddings.keys() - saved.keys()), sorted(saved.keys() - embeddings)
-        hint = piece_hint("embeddings", lost, more) if lost or more else ""
+        hint = affix_hint("embeddings", lost, more) if lost or more else ""
         common = len(lost) < len(embeddings) or not embeddings
         if strict and (lost or more):
             hint = hint or ("; strict=False loads the others" if common else "")

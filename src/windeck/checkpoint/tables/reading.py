@@ -84,10 +84,10 @@ class BlockReader:
         for number, payload in zip(wanted, self._payloads(wanted), strict=True):
             yield number, self._block(number, payload)
 
-    def read_piece(self, piece: ShardRange) -> Iterator[Entries]:
-        """Yield the entries of a piece's buckets, in order, block by block."""
+    def read_range(self, buckets: ShardRange) -> Iterator[Entries]:
+        """Yield the entries of a range of buckets, in order, block by block."""
         before: tuple[int, int] | None = None
-        numbers = self.index.touching(piece.first, piece.end)
+        numbers = self.index.touching(buckets.first, buckets.end)
         for number, found in self.read(numbers):
             first = int(self.index.first[number]), int(found.keys[0])
             if before is not None and first <= before:
@@ -96,14 +96,14 @@ class BlockReader:
                     "one after the last of the block before"
                 )
             before = int(self.index.last[number]), int(found.keys[-1])
-            if self.index.first[number] < piece.first or self.index.last[number] >= piece.end:
-                found = found.in_buckets(piece.first, piece.end)
+            if self.index.first[number] < buckets.first or self.index.last[number] >= buckets.end:
+                found = found.in_buckets(buckets.first, buckets.end)
             if len(found):
                 yield found
 
-    def insert(self, core: Any, piece: ShardRange) -> None:
-        """Insert the entries of a piece's buckets, which have to be new, into a native table."""
-        numbers = self.index.touching(piece.first, piece.end)
+    def insert(self, core: Any, buckets: ShardRange) -> None:
+        """Insert the entries of a range of buckets, which have to be new, into a native table."""
+        numbers = self.index.touching(buckets.first, buckets.end)
         limit = max(INSERT_BYTES, read_bytes(self._view))
         groups = group_by_bytes(numbers, self._sizes.__getitem__, limit)
         before = len(core) + core.counted
@@ -116,7 +116,7 @@ class BlockReader:
             core.reserve(before + min(every, 64 * read))
             lines = self.index.lines(group[0], group[-1] + 1)
             wrong = core.insert_blocks(
-                payloads, lines, piece.first, piece.end, after=after, threads=THREADS
+                payloads, lines, buckets.first, buckets.end, after=after, threads=THREADS
             )
             if wrong is not None:
                 self._block(group[wrong], payloads[wrong])  # raises an error that says what
@@ -259,10 +259,10 @@ class SavedTable:
         wanted, inverse = np.unique(keys, return_inverse=True)
         found = _RowCollector(wanted, self._entry.shape)
         buckets, known = bucket_of(wanted), np.zeros(len(wanted), bool)
-        for link_pieces in ranges_to_read(self._entry.links):
-            for piece in link_pieces:
-                inside = (buckets >= piece.first) & (buckets < piece.end) & ~known
-                self._find(piece, np.flatnonzero(inside), wanted, known, found)
+        for of_link in ranges_to_read(self._entry.links):
+            for shard_range in of_link:
+                inside = (buckets >= shard_range.first) & (buckets < shard_range.end) & ~known
+                self._find(shard_range, np.flatnonzero(inside), wanted, known, found)
         return found.rows(keys, inverse.reshape(-1))
 
     def scan(self, first_bucket: int = 0, end_bucket: int = BUCKETS) -> Iterator[TableRows]:
@@ -301,29 +301,29 @@ class SavedTable:
         chain = ranges_to_read(self._entry.links, core.first_bucket, core.end_bucket)
         if len(chain) != 1 or not hasattr(core, "insert_blocks"):
             return False
-        for piece in chain[0]:
-            self._reader(piece).insert(core, piece)
+        for shard_range in chain[0]:
+            self._reader(shard_range).insert(core, shard_range)
         return True
 
-    def _read_link(self, link_pieces: Sequence[ShardRange]) -> Iterator[Entries]:
-        for piece in link_pieces:
-            yield from self._reader(piece).read_piece(piece)
+    def _read_link(self, of_link: Sequence[ShardRange]) -> Iterator[Entries]:
+        for shard_range in of_link:
+            yield from self._reader(shard_range).read_range(shard_range)
 
-    def _reader(self, piece: ShardRange) -> BlockReader:
-        key = piece.link, piece.shard
+    def _reader(self, shard_range: ShardRange) -> BlockReader:
+        key = shard_range.link, shard_range.shard
         if key not in self._readers:
             shape = self._entry.shape
             self._readers[key] = BlockReader(self._view, self._namespace, *key, shape)
         return self._readers[key]
 
     def _find(
-        self, piece: ShardRange, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
+        self, shard_range: ShardRange, places: Int64s, wanted: Int64s, known: npt.NDArray[np.bool_],
         result: _RowCollector,
     ) -> None:  # fmt: skip
         """Find the ids at some places of `wanted` in one shard of a link."""
         if not len(places):
             return
-        reader = self._reader(piece)
+        reader = self._reader(shard_range)
         numbers = reader.index.find(wanted[places])
         for number, entries in reader.read(n for n in np.unique(numbers).tolist() if n >= 0):
             asked = places[numbers == number]

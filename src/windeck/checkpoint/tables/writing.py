@@ -137,7 +137,7 @@ def iter_entries(
     About `READ_BYTES` at a time.
     """
     read = partial(_read_entries, snapshot, since)
-    for _, call in _plan_reads(snapshot, buckets, since, shape, read):
+    for _, call in _calls_of_ranges(snapshot, buckets, since, shape, read):
         yield call()
 
 
@@ -151,10 +151,10 @@ def _iter_blocks(
     total = int(snapshot.counts(since).sum()) * shape.entry_bytes
     borders = _SHARD_BORDERS if total >= _SMALL_BYTES else ()
     read = partial(_read_blocks, snapshot, since, shape, borders, threads)
-    return _plan_reads(snapshot, buckets, since, shape, read)
+    return _calls_of_ranges(snapshot, buckets, since, shape, read)
 
 
-def _plan_reads(
+def _calls_of_ranges(
     snapshot: TableSnapshot,
     buckets: tuple[int, int],
     since: int,

@@ -22,7 +22,7 @@ from windeck.checkpoint.write.local_tensors import LocalTensor, TensorPiece
 __all__ = ["LentTensors", "check_background", "copy_tensors", "start_writing"]
 
 #: Bytes copied at a time.
-_PIECE_BYTES = 16 << 20
+_PORTION_BYTES = 16 << 20
 #: Threads that copy, of at least this many bytes in all.
 _MAX_THREADS, _MIN_THREADED_BYTES = 4, 64 << 20
 #: Copies begin at multiples of this.
@@ -115,7 +115,7 @@ def copy_tensors(
         for piece in chosen[name]:
             size = _bytes_of(piece.tensor)
             held = memory[at : at + size]
-            parts += _plan_copy(piece.tensor, held)
+            parts += _copies_of(piece.tensor, held)
             made = torch.from_numpy(held).view(piece.tensor.dtype).view(piece.tensor.shape)
             copies.append(TensorPiece(piece.box, made))
             at += _aligned(size)
@@ -185,14 +185,14 @@ def _take_memory(size: int, most: int | None) -> Any:
     return found
 
 
-def _plan_copy(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
+def _copies_of(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
     """Return targets and sources of plain copies, or copy a tensor that has no plain bytes."""
     if is_plain(tensor):
         (data,) = iter_chunks(tensor, len(into))
-        starts = range(0, len(into), _PIECE_BYTES)
-        return [(into[i : i + _PIECE_BYTES], data[i : i + _PIECE_BYTES]) for i in starts]
+        starts = range(0, len(into), _PORTION_BYTES)
+        return [(into[i : i + _PORTION_BYTES], data[i : i + _PORTION_BYTES]) for i in starts]
     at = 0
-    for data in iter_chunks(tensor, _PIECE_BYTES):
+    for data in iter_chunks(tensor, _PORTION_BYTES):
         into[at : at + data.size] = data
         at += data.size
     return []

@@ -17,14 +17,14 @@ from windeck.loader.sharding import Sharding
 from windeck.sources import Indices
 from windeck.sources.members import StreamMembers
 
-__all__ = ["ReadPlan", "plan_reads"]
+__all__ = ["ReadReport", "count_reads"]
 
 #: Positions whose blocks are computed at a time.
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class ReadPlan:
+class ReadReport:
     """Bytes that ranks will read in an epoch, in whole blocks.
 
     Attributes
@@ -44,10 +44,10 @@ class ReadPlan:
 
     Examples
     --------
-    >>> plan = ReadPlan(2, 8, 10, 4, 400, None, {0: 2, 1: 3}, {0: 200, 1: 300})
-    >>> plan.ratio
+    >>> report = ReadReport(2, 8, 10, 4, 400, None, {0: 2, 1: 3}, {0: 200, 1: 300})
+    >>> report.ratio
     1.25
-    >>> print(plan)
+    >>> print(report)
     2 ranks with batches of 8, 10 steps: 500 bytes are read, 1.25x of the data (400 bytes)
       a rank reads 200 bytes to 300 bytes, in 2 to 3 of 4 blocks
     """
@@ -65,7 +65,7 @@ class ReadPlan:
     def ratio(self) -> float:
         """Bytes that all ranks together read, over the bytes of the data.
 
-        Estimated from the ranks of the plan, if these are not all.
+        Estimated from the ranks of the report, if these are not all.
         """
         mean = sum(self.bytes_read.values()) / len(self.bytes_read)
         return mean * self.world_size / self.data_bytes
@@ -83,14 +83,14 @@ class ReadPlan:
         )
 
 
-def plan_reads(
+def count_reads(
     stream: StreamMembers,
     sharding: Sharding,
     start: int,
     steps: int,
     ranks: Iterable[int],
     resident_bytes: int | None,
-) -> ReadPlan:
+) -> ReadReport:
     """Return what ranks read in some steps from a position on; see `Loader.explain_io`."""
     blocks_of, sizes, behind = stream.blocks_of, stream.block_bytes(), stream.bytes_behind_blocks()
     reads, bytes_read = {}, {}
@@ -103,7 +103,7 @@ def plan_reads(
         reads[rank], bytes_read[rank] = kept.reads, kept.bytes_read
     world, batch = sharding.world_size, sharding.batch_size
     total = int(sizes.sum())
-    return ReadPlan(world, batch, steps, len(sizes), total, resident_bytes, reads, bytes_read)
+    return ReadReport(world, batch, steps, len(sizes), total, resident_bytes, reads, bytes_read)
 
 
 def _positions(
