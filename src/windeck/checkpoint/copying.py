@@ -380,10 +380,10 @@ class _Copier:
         added: list[SegmentFile] = []
         for (number, save), ranges in sorted(groups.items()):
             group = keys.segment_group(self._space, number, save)
-            parts = [self._data(ranges, None if replace else self._is_there(place, group))]
+            streams = [self._data(ranges, None if replace else self._is_there(place, group))]
             if number in new:
-                parts += [self._digests(new[number]), self._manifests([new[number]], [])]
-            items = heapq.merge(*parts, key=itemgetter(0))
+                streams += [self._digests(new[number]), self._manifests([new[number]], [])]
+            items = heapq.merge(*streams, key=itemgetter(0))
             added += place.write_segments(group, items, files, self._letter_prefix)
         small = place.small_values
         small[keys.head(self._space)] = encode_head(_merge_commits(there, commits, ours))

@@ -312,31 +312,31 @@ class StreamedGatherer:
 
     def expect(
         self,
-        parts: Sequence[tuple[Order, Indices]],
+        epochs: Sequence[tuple[Order, Indices]],
         following: Callable[[], Order] | None,
         group_at: GroupAt | None = None,
     ) -> None:
         """Note the groups of the next windows, and the groups that come after them.
 
-        Without parts all groups are dropped. `group_at` returns start, end and blocks of the group
+        Without epochs all groups are dropped. `group_at` returns start, end and blocks of the group
         at a place of an order, by default of one that shuffles these blocks.
         """
         group_at = group_at or self._group_at
-        if not parts:
+        if not epochs:
             self._expected, self._stretches = {}, None
             self._cache.drop(self.windows)
             return
-        if len(parts) == 1 and self._is_inside(*parts[0]):
+        if len(epochs) == 1 and self._is_inside(*epochs[0]):
             return
         self._expected, self._stretches = {}, None
         expected: dict[Blocks, list[Blocks]] = {}
         stretches: list[tuple[int, int]] = []
         lanes = 1
-        for number, (order, places) in enumerate(parts):
+        for number, (order, places) in enumerate(epochs):
             inner, left, ends = inner_positions(order, places)
             lanes = len(np.unique(ends))
             ahead = self._cache.ahead(self.windows, lanes, self.windows.group_bytes)
-            then = following if inner is order and number == len(parts) - 1 else None
+            then = following if inner is order and number == len(epochs) - 1 else None
             while len(left):
                 first = int(np.argmin(left))
                 found = group_at(inner, int(left[first]))
@@ -350,8 +350,8 @@ class StreamedGatherer:
                 behind = left >= stop
                 left, ends = left[behind], ends[behind]
         self._expected = expected
-        if len(parts) == 1:
-            self._stretches = (parts[0][0], *np.array(stretches, dtype=np.int64).T)
+        if len(epochs) == 1:
+            self._stretches = (epochs[0][0], *np.array(stretches, dtype=np.int64).T)
             self.windows.use_lanes(lanes, self._budget)
 
     @staticmethod

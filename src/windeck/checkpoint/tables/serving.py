@@ -101,12 +101,12 @@ def export(
     if layout != "rows":
         raise ValueError(f"`layout` must be 'rows', got {layout!r}; save() writes blocks")
     prefix = _prefix(namespace, name)
-    shape, clock, parts, close = _open_table(table, name)
+    shape, clock, batches, close = _open_table(table, name)
     stored = replace(shape, dtype="float32")
     try:
         with opened(store) as place:
-            ids, written = [], slice(shape.width) if slots else shape.part(0)
-            for rows in _sorted_batches(parts):
+            ids, written = [], slice(shape.width) if slots else shape.columns_of(0)
+            for rows in _sorted_batches(batches):
                 ids.append(rows.keys)
                 values = convert_values(rows.values, stored)[:, written]
                 place.bulk_load(_pairs(prefix, rows.keys, values))
@@ -221,16 +221,16 @@ def _open_table(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entrie
         return shape, table.info.clock, table.entries(), lambda: None
     core = check_table(name, table)
     shape, snapshot = table_shape(core), core.snapshot()
-    parts = iter_entries(snapshot, (0, BUCKETS), -1, shape)
-    return shape, int(snapshot.clock), parts, snapshot.close
+    batches = iter_entries(snapshot, (0, BUCKETS), -1, shape)
+    return shape, int(snapshot.clock), batches, snapshot.close
 
 
-def _sorted_batches(parts: Iterable[Entries]) -> Iterator[Entries]:
+def _sorted_batches(batches: Iterable[Entries]) -> Iterator[Entries]:
     """Yield the entries with rows in batches, each sorted as its keys in the store are."""
     held: list[Entries] = []
     size = 0
-    for part in parts:
-        rows = part.take(np.flatnonzero(part.states == ROW))
+    for batch in batches:
+        rows = batch.take(np.flatnonzero(batch.states == ROW))
         held.append(rows)
         size += rows.values.nbytes
         if size >= _WRITE_BYTES:
@@ -240,8 +240,8 @@ def _sorted_batches(parts: Iterable[Entries]) -> Iterator[Entries]:
         yield _sort_by_key(held)
 
 
-def _sort_by_key(parts: list[Entries]) -> Entries:
-    rows = concatenate(parts)
+def _sort_by_key(batches: list[Entries]) -> Entries:
+    rows = concatenate(batches)
     return rows.take(np.argsort(rows.keys.astype("S20"), kind="stable"))
 
 
@@ -302,7 +302,7 @@ def _insert(
 ) -> int:
     """Insert the rows of the ids that a table owns; return their number."""
     shape = TableShape(core.dim, core.slots)
-    columns = slice(shape.width) if header["with_slots"] else shape.part(0)
+    columns = slice(shape.width) if header["with_slots"] else shape.columns_of(0)
     given = columns.stop
     for key, value in group:
         if len(value) != 4 * given:
