@@ -95,9 +95,9 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     d = span.dilation if span.steps > 1 else 1
     starts, begin, end = (rows - starts[0] for rows in (starts, begin, end))
     rows = int(starts[-1]) + span.rows
-    blocks = -(-rows // d) + 1
+    lines = -(-rows // d) + 1
     # The number of windows that begin to read a row, less those that ended one step before it.
-    changes = np.zeros(blocks * d, dtype=np.int64)
+    changes = np.zeros(lines * d, dtype=np.int64)
     padded = np.maximum(-((starts - begin) // d), 0)
     # Steps behind the series are not read; the first one of past and future is inside.
     inside = np.minimum(-((starts - end) // d), span.context_length)
@@ -109,6 +109,6 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     for first, stop in segments:
         changes += np.bincount(first, minlength=len(changes))
         changes -= np.bincount(stop, minlength=len(changes))
-    np.cumsum(changes.reshape(blocks, d), axis=0, out=changes.reshape(blocks, d))
+    np.cumsum(changes.reshape(lines, d), axis=0, out=changes.reshape(lines, d))
     touched: Bools = changes[:rows] > 0
     return touched
