@@ -363,12 +363,12 @@ class _Copier:
         self._check_same_run(there, ours, commits)
         known = {commit.generation for commit in there}
         new = {commit.generation: commit for commit in commits if commit.generation not in known}
-        groups: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
+        by_save: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
         for number, commit in new.items():
-            groups.setdefault((number, commit.save), [])
+            by_save.setdefault((number, commit.save), [])
             manifest = read_manifest(self._view, self._namespace, commit)
             for values in referenced_ranges(manifest):
-                own = groups.setdefault((values.generation, values.save), [])
+                own = by_save.setdefault((values.generation, values.save), [])
                 own.append((number, values))
         place.begin_copy()
         former, files = {*place.segments}, place.segment_files()
@@ -378,7 +378,7 @@ class _Copier:
             kept = former
             place.check_files(former, files, "pass replace=True to write all of it anew")
         added: list[SegmentFile] = []
-        for (number, save), ranges in sorted(groups.items()):
+        for (number, save), ranges in sorted(by_save.items()):
             group = keys.segment_group(self._space, number, save)
             streams = [self._data(ranges, None if replace else self._is_there(place, group))]
             if number in new:

@@ -32,7 +32,7 @@ class Grouping(NamedTuple):
     reorderings: list[Reordering]
 
 
-def group(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
+def group_rows(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
     """Find the series of id columns. Rows of a series must be contiguous without `sort`.
 
     Parameters

@@ -193,9 +193,9 @@ def import_rows(
         try:
             count = seen = 0
             pairs = place.scan(prefix)
-            while group := list(islice(pairs, _KEYS)):
-                seen += len(group)
-                count += _insert(core, table, prefix, group, header)
+            while portion := list(islice(pairs, _KEYS)):
+                seen += len(portion)
+                count += _insert(core, table, prefix, portion, header)
             if seen != header["rows"]:
                 raise CorruptStoreError(
                     f"{prefix.decode()} has {seen:,} rows, expected {header['rows']:,} as exported"
@@ -253,11 +253,11 @@ def _pairs(prefix: bytes, ids: Int64s, values: Any) -> Iterator[tuple[bytes, byt
 def _remove_others(place: Store, prefix: bytes, known: Int64s) -> None:
     """Remove the rows of ids that are not in `known`, which is sorted."""
     found = place.keys(prefix)
-    while group := list(islice(found, _KEYS)):
-        ids = _parse_ids(prefix, group)
+    while portion := list(islice(found, _KEYS)):
+        ids = _parse_ids(prefix, portion)
         at = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
         there = known[at] == ids if len(known) else np.zeros(len(ids), bool)
-        place.delete_many(key for key, kept in zip(group, there, strict=True) if not kept)
+        place.delete_many(key for key, kept in zip(portion, there, strict=True) if not kept)
 
 
 def _parse_ids(prefix: bytes, found: Iterable[bytes]) -> Int64s:
@@ -298,20 +298,20 @@ def _check_header(header: Mapping[str, Any]) -> None:
 
 
 def _insert(
-    core: Any, table: Any, prefix: bytes, group: list[tuple[bytes, bytes]], header: dict[str, Any]
+    core: Any, table: Any, prefix: bytes, portion: list[tuple[bytes, bytes]], header: dict[str, Any]
 ) -> int:
     """Insert the rows of the ids that a table owns; return their number."""
     shape = TableShape(core.dim, core.slots)
     columns = slice(shape.width) if header["with_slots"] else shape.columns_of(0)
     given = columns.stop
-    for key, value in group:
+    for key, value in portion:
         if len(value) != 4 * given:
             raise CorruptStoreError(
                 f"{key.decode(errors='replace')} has {len(value)} bytes, expected {4 * given}"
             )
-    ids = _parse_ids(prefix, (key for key, _ in group))
+    ids = _parse_ids(prefix, (key for key, _ in portion))
     values = np.full((len(ids), shape.width), _slot_value(core, table), np.float32)
-    rows = np.frombuffer(b"".join(value for _, value in group), "<f4")
+    rows = np.frombuffer(b"".join(value for _, value in portion), "<f4")
     values[:, columns] = rows.reshape(len(ids), given)
     buckets = bucket_of(ids)
     own = (buckets >= core.first_bucket) & (buckets < core.end_bucket)
