@@ -23,7 +23,7 @@ def covered_rows(
 ) -> tuple[Int64, Int64, Int64]:
     """Return first rows, last rows + 1 and series of the stretches that windows read.
 
-    Padding is left out, and so are future steps behind a series. Stretches ascend and never cross a
+    Padding is left out, and so are future steps after a series. Stretches ascend and never cross a
     series. O(runs) time where runs are without holes, else O(rows); O(stretches) memory.
     """
     live = np.flatnonzero(runs.count).astype(np.int64)
@@ -99,7 +99,7 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     # The number of windows that begin to read a row, less those that ended one step before it.
     changes = np.zeros(lines * d, dtype=np.int64)
     padded = np.maximum(-((starts - begin) // d), 0)
-    # Steps behind the series are not read; the first one of past and future is inside.
+    # Steps after the series are not read; the first one of past and future is inside.
     inside = np.minimum(-((starts - end) // d), span.context_length)
     segments = [(starts + padded * d, starts + inside * d)]
     if span.prediction_length:

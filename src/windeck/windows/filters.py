@@ -134,7 +134,7 @@ def _count_missing(
     # Past steps before the series are missing in every column.
     padded = np.maximum(-((starts - begin) // d), 0)
     first = starts + padded * d - low
-    # Steps behind the series are missing too.
+    # Steps after the series are missing too.
     inside = np.minimum(-((starts - end) // d), span.context_length)
     past: Int64 = (padded + span.context_length - inside) * len(columns)
     past += sums[starts + inside * d - low] - sums[first]
