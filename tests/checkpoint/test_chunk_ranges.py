@@ -13,7 +13,7 @@ import torch
 from windeck.checkpoint.format.boxes import Box, intersection, shape_of, whole
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
 from windeck.checkpoint.read import fetching as module
-from windeck.checkpoint.read.fetching import ChunkRange, chunk_ranges, group_ranges
+from windeck.checkpoint.read.fetching import ChunkRange, chunk_ranges, split_ranges
 
 
 def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
@@ -98,10 +98,10 @@ def any_ranges(draw: random.Random) -> list[ChunkRange]:
 def test_groups_have_all_chunks_in_order_and_are_small(seed: int) -> None:
     given = any_ranges(random.Random(seed))
     found: list[tuple[str, int]] = []
-    for group in group_ranges(given):
-        chunks = [(span, number) for span in group for number in range(span.first, span.stop)]
+    for portion in split_ranges(given):
+        chunks = [(span, number) for span in portion for number in range(span.first, span.stop)]
         size = sum(span.bytes_of(number) for span, number in chunks)
-        assert len(chunks) == 1 or (chunks and size <= module.GROUP_BYTES)
+        assert len(chunks) == 1 or (chunks and size <= module.PORTION_BYTES)
         assert len(chunks) <= 33_000
         found += [(span.name, number) for span, number in chunks]
     assert found == [
@@ -110,14 +110,14 @@ def test_groups_have_all_chunks_in_order_and_are_small(seed: int) -> None:
 
 
 def test_chunks_of_full_groups_are_not_left_for_a_small_one() -> None:
-    """A tensor of a little more than a group: its last chunk goes with the next one's first."""
+    """A tensor of a little more than a portion: its last chunk goes with the next one's first."""
     box = ((0, 33 << 18),)
     part = TensorPart(box, 0, 0, 1, 2)
     given = [
         ChunkRange(f"{i}", torch.float32, [], box, part, 0, 33, 1 << 18, 33 << 18)
         for i in range(15)
     ]
-    counts = [sum(span.stop - span.first for span in group) for group in group_ranges(given)]
+    counts = [sum(span.stop - span.first for span in portion) for portion in split_ranges(given)]
     assert counts == [32] * 15 + [15]
 
 

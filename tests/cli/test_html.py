@@ -103,10 +103,10 @@ def test_what_a_page_holds(data: dict[str, Any]) -> None:
         one = item(data, name)
         assert (one["shape"], one["bytes"]) == (list(tensor.shape), tensor.nbytes)
         seen = 0
-        for block in one["blocks"]:
-            for at, row in zip(block["at"], block["rows"], strict=True):
+        for sample in one["samples"]:
+            for at, row in zip(sample["at"], sample["rows"], strict=True):
                 for c, value in enumerate(row):
-                    index = (at[0] + c,) if block["flat"] and at else (*at, c) if at else ()
+                    index = (at[0] + c,) if sample["flat"] and at else (*at, c) if at else ()
                     same(tensor[index].item(), value)
                     seen += 1
         if one["own"]:
@@ -161,9 +161,9 @@ def test_limits_hold_and_are_told() -> None:
         few = Limits(whole=4, values=600, read_bytes=5000, rows=3, columns=2, places=1, bins=5)
         told = collect(store, "windeck", url="x", limits=few)
     tensors = [one for one in told["items"] if one["kind"] == "tensor"]
-    shown = sum(len(row) for one in tensors for block in one["blocks"] for row in block["rows"])
+    shown = sum(len(row) for one in tensors for sample in one["samples"] for row in sample["rows"])
     assert 0 < shown <= 600
-    assert any(not one["blocks"] and one["elements"] for one in tensors)
+    assert any(not one["samples"] and one["elements"] for one in tensors)
     unread = [one for one in tensors if one["own"] and one["stats"] is None]
     assert unread
     assert all("Not read as a whole" in one["note"] for one in unread)

@@ -433,7 +433,7 @@ class TestProcesses:
         s3.put("a", content)
         code = (
             "import sys; from windeck.io import filesystem as f, ranges; "
-            "f._DOWNLOAD_BYTES = ranges.PART_BYTES = 20_000; "
+            "f._DOWNLOAD_BYTES = ranges.REQUEST_BYTES = 20_000; "
             "f.read_bytes(f.absolute(sys.argv[1], storage_options=eval(sys.argv[2]), "
             "cache_dir=sys.argv[3]))"
         )

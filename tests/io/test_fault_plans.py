@@ -48,7 +48,7 @@ def plan(server: FaultyServer, seed: int) -> list[Fault]:
 
 @pytest.fixture(autouse=True)
 def _small_requests(quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "PART_BYTES", 20_000)
+    monkeypatch.setattr(ranges, "REQUEST_BYTES", 20_000)
     # All faults may hit the attempts of one request.
     monkeypatch.setattr(retry, "REQUESTS", retry.REQUESTS._replace(most_attempts=12))
 

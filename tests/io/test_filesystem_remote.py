@@ -161,7 +161,7 @@ class TestReading:
 
     @pytest.mark.parametrize("size", [0, 1, 4096, 100_000])
     def test_every_function(self, store: Store, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ranges, "PART_BYTES", 10_000)
+        monkeypatch.setattr(ranges, "REQUEST_BYTES", 10_000)
         content = os.urandom(size)
         store.put("a.bin", content)
         path = store.path("a.bin")
@@ -180,7 +180,7 @@ class TestReading:
             assert mapped.buffer.to_pybytes() == content
 
     def test_requests_run_in_parallel(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ranges, "PART_BYTES", 1000)
+        monkeypatch.setattr(ranges, "REQUEST_BYTES", 1000)
         content = os.urandom(30_000)
         store.put("a.bin", content)
         store.server.delay = 0.03
@@ -428,7 +428,7 @@ class TestTables:
     def test_faults_of_every_fifth_request(
         self, store: Store, table: pa.Table, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ranges, "PART_BYTES", 50_000)
+        monkeypatch.setattr(ranges, "REQUEST_BYTES", 50_000)
         store.put("a.parquet", parquet_bytes(table, row_group_size=70_000))
         request = "^(GET|HEAD)" if kind == "status" else "^GET .*bytes="
         faults: list[Fault] = [

@@ -62,7 +62,7 @@ def test_the_error_names_row_groups_that_fit_and_how_to_write_them(
         windows_of(source, context, memory_budget=budget, **sizes)
     message = str(caught.value)
     found = re.search(
-        r"need memory_budget=(\d+) .* at least, for 2 groups of 1 block with the rows behind them,"
+        r"need memory_budget=(\d+) .* at least, for 2 groups of 1 block with the rows after them,"
         rf" .*, got {budget}; row group 0 of '.*a\.parquet' has {len(data):,} "
         r"rows, of which up to ([\d,]+) fit: pass a larger memory_budget=, or files of `(.*)`"
         r"(?: and group_bytes=(\d+))?$",
@@ -120,7 +120,7 @@ def test_groups_of_small_row_groups_need_a_smaller_group_bytes(tmp_path: Path) -
     assert len(windows_of(path, 5, memory_budget=1 << 18, group_bytes=1 << 15))
 
 
-def test_rows_behind_a_block_may_be_too_many_by_themselves(tmp_path: Path) -> None:
+def test_rows_after_a_block_may_be_too_many_by_themselves(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(made_rows(), path, row_group_size=1000)
     with pytest.raises(MemoryError, match=r"memory_budget=, fewer columns or shorter windows$"):

@@ -268,7 +268,7 @@ def test_blocks_of_pairs_meet_without_a_seam(monkeypatch: pytest.MonkeyPatch) ->
     times = np.concatenate([np.sort(rng.integers(0, 30, size=size)) for size in lengths])
     ids = np.repeat(np.arange(200), lengths)
     whole = series_table(ids, times).report
-    monkeypatch.setattr(timestamps, "BLOCK", 5)
+    monkeypatch.setattr(timestamps, "ROWS_AT_A_TIME", 5)
     parts = series_table(ids, times).report
     for name in ("backward", "duplicates", "irregular", "breaks", "steps"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))

@@ -363,12 +363,12 @@ class _Copier:
         self._check_same_run(there, ours, commits)
         known = {commit.generation for commit in there}
         new = {commit.generation: commit for commit in commits if commit.generation not in known}
-        groups: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
+        by_save: dict[tuple[int, int], list[tuple[int, ValueRange]]] = {}
         for number, commit in new.items():
-            groups.setdefault((number, commit.save), [])
+            by_save.setdefault((number, commit.save), [])
             manifest = read_manifest(self._view, self._namespace, commit)
             for values in referenced_ranges(manifest):
-                own = groups.setdefault((values.generation, values.save), [])
+                own = by_save.setdefault((values.generation, values.save), [])
                 own.append((number, values))
         place.begin_copy()
         former, files = {*place.segments}, place.segment_files()
@@ -378,12 +378,12 @@ class _Copier:
             kept = former
             place.check_files(former, files, "pass replace=True to write all of it anew")
         added: list[SegmentFile] = []
-        for (number, save), ranges in sorted(groups.items()):
+        for (number, save), ranges in sorted(by_save.items()):
             group = keys.segment_group(self._space, number, save)
-            parts = [self._data(ranges, None if replace else self._is_there(place, group))]
+            streams = [self._data(ranges, None if replace else self._is_there(place, group))]
             if number in new:
-                parts += [self._digests(new[number]), self._manifests([new[number]], [])]
-            items = heapq.merge(*parts, key=itemgetter(0))
+                streams += [self._digests(new[number]), self._manifests([new[number]], [])]
+            items = heapq.merge(*streams, key=itemgetter(0))
             added += place.write_segments(group, items, files, self._letter_prefix)
         small = place.small_values
         small[keys.head(self._space)] = encode_head(_merge_commits(there, commits, ours))

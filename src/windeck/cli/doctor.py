@@ -248,7 +248,7 @@ def _read(path: Path) -> Diagnosis:
 def _write_page(options: Namespace, page: Callable[[], str]) -> None:
     if options.html is None:
         return
-    with atomic_file(options.html) as part:
-        part.write_text(page(), encoding="utf-8")
+    with atomic_file(options.html) as temporary:
+        temporary.write_text(page(), encoding="utf-8")
     text = escaped(f"wrote {options.html}")
     print(text, file=sys.stderr if options.json else sys.stdout)

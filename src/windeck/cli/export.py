@@ -140,8 +140,8 @@ def _write_npy(store: Store, found: ManifestContents, file: Path, entry: TensorE
             f"{entry.name} has dtype {entry.dtype}, which .npy does not have: expected .safetensors"
         )
     dtype = np.dtype(entry.dtype)
-    with atomic_file(file) as part:
-        made = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=entry.shape)
+    with atomic_file(file) as temporary:
+        made = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=entry.shape)
         for run in read_chunks(store, found.namespace, entry):
             values = np.frombuffer(run.payload, dtype)
             inside = made[slices(run.part.box)] if entry.shape else made
@@ -170,21 +170,21 @@ def _write_table(store: Store, found: ManifestContents, file: Path, table: Table
 
     columns = _columns(table, flat=file.suffix == ".csv")
     schema = pa.schema([(name, dtype) for name, dtype, _ in columns])
-    with atomic_file(file) as part, _writer(part, schema, file.suffix) as writer:
+    with atomic_file(file) as temporary, _writer(temporary, schema, file.suffix) as writer:
         for rows in SavedTable(store, found.namespace, table).scan():
             arrays = [make(rows) for _, _, make in columns]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
     return file
 
 
-def _writer(part: Path, schema: Any, suffix: str) -> Any:
+def _writer(temporary: Path, schema: Any, suffix: str) -> Any:
     if suffix == ".csv":
         from pyarrow import csv
 
-        return csv.CSVWriter(part, schema)
+        return csv.CSVWriter(temporary, schema)
     from pyarrow import parquet
 
-    return parquet.ParquetWriter(part, schema)
+    return parquet.ParquetWriter(temporary, schema)
 
 
 _Column = tuple[str, Any, Callable[[Any], Any]]
@@ -202,15 +202,15 @@ def _columns(table: TableEntry, *, flat: bool) -> list[_Column]:
         ("admitted", pa.bool_(), _plain_column("admitted")),
     ]
     shape = table.shape
-    parts = ["embedding", *(f"slot{i}" for i in range(shape.slots))]
-    for at, name in enumerate(parts):
+    vectors = ["embedding", *(f"slot{i}" for i in range(shape.slots))]
+    for at, name in enumerate(vectors):
         if flat:
-            for i, column in enumerate(range(shape.width)[shape.part(at)]):
+            for i, column in enumerate(range(shape.width)[shape.columns_of(at)]):
                 cell = f"{name}{'_' * (at > 0)}{i}"
                 plain.append((cell, pa.float32(), _number_column(column)))
         else:
-            part = _list_column(shape.part(at), shape.dim)
-            plain.append((name, pa.list_(pa.float32(), shape.dim), part))
+            read = _list_column(shape.columns_of(at), shape.dim)
+            plain.append((name, pa.list_(pa.float32(), shape.dim), read))
     return plain
 
 
@@ -234,12 +234,12 @@ def _number_column(column: int) -> Callable[[Any], Any]:
     return make
 
 
-def _list_column(part: slice, dim: int) -> Callable[[Any], Any]:
+def _list_column(columns: slice, dim: int) -> Callable[[Any], Any]:
     def make(rows: Any) -> Any:
         import pyarrow as pa
 
         values = np.zeros((len(rows), dim), np.float32)
-        values[rows.admitted] = rows.values[:, part]
+        values[rows.admitted] = rows.values[:, columns]
         missing = pa.array(~np.asarray(rows.admitted))
         return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dim, mask=missing)
 

@@ -64,8 +64,8 @@ def run(arguments: Namespace) -> None:
         check_output_file(file, force=arguments.force)
         namespace = checked_namespace(arguments.namespace)
         data = collect(store, namespace, url=url, generation=generation, limits=limits)
-    with atomic_file(file) as part:
-        part.write_text(render(data), encoding="utf-8")
+    with atomic_file(file) as temporary:
+        temporary.write_text(render(data), encoding="utf-8")
     held, damaged = file.stat().st_size, [item for item in data["items"] if item.get("damaged")]
     if arguments.json:
         keys = ("url", "namespace", "generation", "step", "time")
@@ -99,12 +99,12 @@ def render(data: Mapping[str, Any]) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     title = f"{data['namespace']}, step {data['step']}"
-    parts = {
+    contents = {
         "policy": policy, "title": html.escape(title), "style": style, "script": script,
         "data": as_script(data),
     }  # fmt: skip
     # One pass over the template: nothing in the data is taken for a placeholder.
-    return re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], _text("page.html"))
+    return re.sub(r"@@(\w+)@@", lambda found: contents[found[1]], _text("page.html"))
 
 
 def as_script(value: Any) -> str:

@@ -95,7 +95,7 @@ def _table_rows(
 ) -> list[dict[str, Any]]:
     rows = SavedTable(store, found.namespace, table).rows(np.array(ids, np.int64))
     shape = table.shape
-    each = [rows.values[:, shape.part(number)].tolist() for number in range(1 + shape.slots)]
+    each = [rows.values[:, shape.columns_of(number)].tolist() for number in range(1 + shape.slots)]
     values = zip(*each, strict=True)
     known = []
     for i, key in enumerate(rows.keys.tolist()):

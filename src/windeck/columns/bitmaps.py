@@ -36,8 +36,8 @@ def take(bitmap: Bits, positions: Int64s) -> Bools:
 def count(bitmap: Bits) -> int:
     """Return the number of bits that are set. O(1) memory."""
     step = 1 << 18
-    parts = (bitmap[start : start + step] for start in range(0, len(bitmap), step))
-    return sum(int(np.unpackbits(part).sum(dtype=np.int64)) for part in parts)
+    slices = (bitmap[start : start + step] for start in range(0, len(bitmap), step))
+    return sum(int(np.unpackbits(bits).sum(dtype=np.int64)) for bits in slices)
 
 
 def count_before(bitmap: Bits, positions: Int64s) -> Int64s:

@@ -51,7 +51,7 @@ _CALENDAR_NAMES = {
     *("me", "mo", "mon", "month", "months", "q", "qs", "qe", "quarter", "quarters"),
     *("y", "ys", "ye", "a", "year", "years", "b", "bd", "bday"),
 }
-_PARTS = re.compile(r"\s*(\d+(?:\.\d+)?|)\s*([A-Za-z\u00b5\u03bc]+)\s*")
+_TERMS = re.compile(r"\s*(\d+(?:\.\d+)?|)\s*([A-Za-z\u00b5\u03bc]+)\s*")
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 _ARROW_UNITS = {("s", 1), ("ms", 1), ("us", 1), ("ns", 1), ("D", 1)}
 _LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
@@ -179,16 +179,16 @@ def parse_duration(text: str) -> np.timedelta64:
     >>> parse_duration("1h30m"), parse_duration("2D")
     (np.timedelta64(90,'m'), np.timedelta64(2,'D'))
     """
-    parts = _PARTS.findall(text)
+    terms = _TERMS.findall(text)
     message = f"a duration must be a number and a unit such as '15min', '1h' or '2D', got {text!r}"
-    names = [unit for _, unit in parts]
+    names = [unit for _, unit in terms]
     if _CALENDAR_UNITS & set(names) or _CALENDAR_NAMES & {name.lower() for name in names}:
         raise ValueError(f"{message}: months, years and business days differ in length; give days")
-    whole = len(parts) == 1 or all(number for number, _ in parts)  # "h" is an hour, "1hm" nothing
-    if not parts or not whole or _PARTS.sub("", text) or {n.lower() for n in names} - _NAMES.keys():
+    whole = len(terms) == 1 or all(number for number, _ in terms)  # "h" is an hour, "1hm" nothing
+    if not terms or not whole or _TERMS.sub("", text) or {n.lower() for n in names} - _NAMES.keys():
         raise ValueError(message)
     try:
-        return reduce(operator.add, (_one_duration(*part) for part in parts))
+        return reduce(operator.add, (_one_duration(*term) for term in terms))
     except OverflowError:
         raise ValueError(message) from None
 

@@ -26,13 +26,13 @@ def rate_bars(rates: Sequence[tuple[str, float, str]]) -> str:
     most, least = max(found, default=1.0), min(found, default=1.0)
     first = 10.0 ** (math.ceil(math.log10(least)) - 1)  # of the scale: a power below all rates
     is_logarithmic = most > _LINEAR * least
-    widest, parts = _WIDTH - _LEFT - _RIGHT, list[str]()
+    widest, shapes = _WIDTH - _LEFT - _RIGHT, list[str]()
     for row, (label, rate, kind) in enumerate(rates):
         part = rate / most
         if is_logarithmic and rate > 0:
             part = math.log(rate / first) / math.log(most / first)
         top, width = 26 * row + 2, max(widest * part, 1.0)
-        parts += [
+        shapes += [
             _text(0, top + 15, label),
             _box(_LEFT, top, width, 20, kind, label),
             _text(_LEFT + width + 8, top + 15, _rate(rate)),
@@ -40,8 +40,8 @@ def rate_bars(rates: Sequence[tuple[str, float, str]]) -> str:
     height = 26 * len(rates) + 4
     if is_logarithmic:
         height += 18
-        parts.append(_text(_LEFT, height - 4, f"logarithmic scale from {_rate(first)} on", "soft"))
-    return _svg(height, parts, "rates")
+        shapes.append(_text(_LEFT, height - 4, f"logarithmic scale from {_rate(first)} on", "soft"))
+    return _svg(height, shapes, "rates")
 
 
 def _rate(rate: float) -> str:
@@ -51,18 +51,18 @@ def _rate(rate: float) -> str:
 def share_bar(shares: Sequence[tuple[str, float, str]]) -> str:
     """Return one bar that is divided into shares, with a legend; shares of 0 are left out."""
     total = sum(share for _, share, _ in shares) or 1.0
-    left, parts = 0.0, list[str]()
+    left, shapes = 0.0, list[str]()
     for label, share, kind in shares:
         width = _WIDTH * share / total
         if share > 0:
-            parts.append(_box(left, 0, width, 22, kind, f"{label}: {share:.0%}"))
+            shapes.append(_box(left, 0, width, 22, kind, f"{label}: {share:.0%}"))
         left += width
     at = 0.0
     for label, share, kind in shares:
         text = f"{label} {share:.0%}".replace("%", " %")
-        parts += [_box(at, 32, 12, 12, kind, label), _text(at + 18, 42, text)]
+        shapes += [_box(at, 32, 12, 12, kind, label), _text(at + 18, 42, text)]
         at += 40 + 6.6 * len(text)
-    return _svg(50, parts, "shares")
+    return _svg(50, shapes, "shares")
 
 
 def timeline(lanes: Sequence[tuple[str, Sequence[Span]]]) -> str:
@@ -76,17 +76,17 @@ def timeline(lanes: Sequence[tuple[str, Sequence[Span]]]) -> str:
     if end <= 0:
         return "<p>No batches.</p>"
     scale = (_WIDTH - _LEFT) / end
-    parts = list[str]()
+    shapes = list[str]()
     height = 34 * len(drawn)
     tick = _tick(end)
     for number in range(int(end / tick) + 1):
         x = _LEFT + number * tick * scale
-        parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}"/>')
+        shapes.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}"/>')
         if x < _WIDTH - 50:
-            parts.append(_text(x + 3, height + 14, _seconds(number * tick), "soft"))
+            shapes.append(_text(x + 3, height + 14, _seconds(number * tick), "soft"))
     for row, (label, spans) in enumerate(drawn):
         top = 34 * row + 4
-        parts.append(_text(0, top + 17, label))
+        shapes.append(_text(0, top + 17, label))
         for number, (began, got, done) in enumerate(spans):
             for start, stop, kind, what in (
                 (began, got, "wait", "waiting"),
@@ -96,11 +96,11 @@ def timeline(lanes: Sequence[tuple[str, Sequence[Span]]]) -> str:
                 if stop > start:
                     title = f"batch {number}: {what} {_seconds(stop - start)}"
                     width = max((stop - start) * scale - 0.4, 0.3)
-                    parts.append(_box(_LEFT + start * scale, top, width, 24, kind, title))
+                    shapes.append(_box(_LEFT + start * scale, top, width, 24, kind, title))
     below = height + 34
     for x, kind, label in ((_LEFT, "wait", "waiting for a batch"), (_LEFT + 160, "step", "step")):
-        parts += [_box(x, below - 10, 12, 12, kind, label), _text(x + 18, below, label)]
-    return _svg(below + 6, parts, "timeline")
+        shapes += [_box(x, below - 10, 12, 12, kind, label), _text(x + 18, below, label)]
+    return _svg(below + 6, shapes, "timeline")
 
 
 def _tick(end: float) -> float:
@@ -129,8 +129,8 @@ def _text(x: float, y: float, text: str, kind: str = "number") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
-def _svg(height: float, parts: Sequence[str], label: str) -> str:
+def _svg(height: float, shapes: Sequence[str], label: str) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{label}">'
-        f"{''.join(parts)}</svg>"
+        f"{''.join(shapes)}</svg>"
     )

@@ -18,7 +18,7 @@ from windeck.diagnosis.processes import thread_usage
 
 __all__ = ["check_url", "measure_disk", "measure_machine", "measure_memcpy", "measure_network"]
 
-_PAGE, _BLOCK = 4096, 1 << 20
+_PAGE, _READ = 4096, 1 << 20
 #: Limits of reading a file: bytes and reads. A temporary file has `_TEMPORARY` bytes.
 _MOST_BYTES, _MOST_READS, _TEMPORARY = 256 << 20, 2000, 64 << 20
 
@@ -99,8 +99,8 @@ def measure_disk(path: str | None, *, seconds: float = 0.5) -> Disk:
     if path is not None:
         return _measure_file(path, seconds)
     with tempfile.NamedTemporaryFile(prefix="windeck-doctor-") as file:
-        for _ in range(_TEMPORARY // _BLOCK):
-            file.write(os.urandom(_BLOCK))
+        for _ in range(_TEMPORARY // _READ):
+            file.write(os.urandom(_READ))
         file.flush()
         os.fsync(file.fileno())
         found = _measure_file(file.name, seconds)
@@ -115,7 +115,7 @@ def _measure_file(path: str, seconds: float) -> Disk:
             raise OSError(f"{path} has {size} bytes, expected at least {_PAGE}")
         # In the middle, so that of a large file not only the beginning is read.
         begin = max(size // 2 - _MOST_BYTES // 2, 0) // _PAGE * _PAGE
-        blocks = range(begin, min(begin + _MOST_BYTES, size), _BLOCK)
+        starts = range(begin, min(begin + _MOST_BYTES, size), _READ)
         rng = random.Random(7)
         pages = [rng.randrange(size // _PAGE) * _PAGE for _ in range(_MOST_READS)]
         before = thread_usage().read_bytes
@@ -123,14 +123,14 @@ def _measure_file(path: str, seconds: float) -> Disk:
         _advise(descriptor, "POSIX_FADV_DONTNEED", "POSIX_FADV_RANDOM")
         pages_read = _read(descriptor, pages, _PAGE, seconds / 2)
         _advise(descriptor, "POSIX_FADV_DONTNEED", "POSIX_FADV_SEQUENTIAL")
-        blocks_read = _read(descriptor, blocks, _BLOCK, seconds / 2)
+        adjacent_read = _read(descriptor, starts, _READ, seconds / 2)
         after = thread_usage().read_bytes
     finally:
         os.close(descriptor)
     uncached = False
     if before is not None and after is not None:
-        uncached = after - before >= (blocks_read[0] + pages_read[0]) / 2
-    sequential, random_reads = (nbytes / took for nbytes, took in (blocks_read, pages_read))
+        uncached = after - before >= (adjacent_read[0] + pages_read[0]) / 2
+    sequential, random_reads = (nbytes / took for nbytes, took in (adjacent_read, pages_read))
     return Disk(os.path.basename(path), sequential, random_reads / _PAGE, uncached)
 
 
@@ -172,10 +172,10 @@ def measure_network(url: str, *, seconds: float = 2.0) -> float:
     with urllib.request.urlopen(url, timeout=10) as answer:
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
-            block = answer.read(_BLOCK)
-            if not block:
+            content = answer.read(_READ)
+            if not content:
                 break
-            received += len(block)
+            received += len(content)
         took = time.perf_counter() - began
     if not received:
         raise ValueError(f"{url} sent no bytes")

@@ -123,7 +123,7 @@ class Disk:
     Attributes
     ----------
     sequential
-        Bytes per second in blocks of a mebibyte.
+        Bytes per second in reads of a mebibyte.
     random
         Reads of 4,096 bytes per second, at random places.
     uncached

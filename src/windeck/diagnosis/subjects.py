@@ -101,7 +101,7 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "nbytes") and hasattr(value, "shape")
 
 
-def _parts(value: Any) -> list[Any] | None:
+def _members(value: Any) -> list[Any] | None:
     """Return what a container holds; None for anything else."""
     if isinstance(value, Mapping):
         return list(value.values())
@@ -115,14 +115,14 @@ def _parts(value: Any) -> list[Any] | None:
 def _samples(batch: Any) -> int | None:
     if _is_array(batch):
         return int(batch.shape[0]) if len(batch.shape) else None
-    parts = _parts(batch)
-    if not parts:
+    members = _members(batch)
+    if not members:
         return None
     plain = (bool, int, float, str, bytes, type(None))
-    many = isinstance(batch, list) and isinstance(parts[0], (*plain, Mapping, tuple, list))
+    many = isinstance(batch, list) and isinstance(members[0], (*plain, Mapping, tuple, list))
     if many:
-        return len(parts)
-    found = (_samples(part) for part in parts if not isinstance(part, plain))
+        return len(members)
+    found = (_samples(member) for member in members if not isinstance(member, plain))
     return next((count for count in found if count is not None), None)
 
 
@@ -133,8 +133,8 @@ def _nbytes(value: Any, depth: int) -> int:
         return len(value)
     if isinstance(value, (bool, int, float)):
         return 8
-    parts = _parts(value) if depth < 8 else None
-    return sum(_nbytes(part, depth + 1) for part in parts or ())
+    members = _members(value) if depth < 8 else None
+    return sum(_nbytes(member, depth + 1) for member in members or ())
 
 
 @contextmanager

@@ -115,12 +115,12 @@ def _prefixes(path: str) -> Iterator[str]:
     yield "."
 
 
-def _matches(parts: list[str], pattern: list[str]) -> bool:
+def _matches(names: list[str], pattern: list[str]) -> bool:
     if not pattern:
         return True  # Files below a matching folder match as well.
     if pattern[0] == "**":
-        return _matches(parts, pattern[1:]) or (bool(parts) and _matches(parts[1:], pattern))
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+        return _matches(names, pattern[1:]) or (bool(names) and _matches(names[1:], pattern))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
 
 
 SUFFIXES = (".arrow", ".feather", ".ipc", ".parquet", ".pq")
@@ -250,7 +250,7 @@ def discover(
     """
     home = filesystem.absolute(root, **(remote or {}))
     is_selected, ignored = path_filter(files), 0
-    parts = _parse_part_pattern(part_pattern)
+    expression = _parse_part_pattern(part_pattern)
     names: list[str] = []
     shards: list[tuple[int, int, str]] = []
     unnumbered: set[int] = set()
@@ -264,7 +264,7 @@ def discover(
                 f"{_expected(format)}{_hint_at_format(walked, format)}"
             )
         if chosen:
-            found = _numbered(home, chosen, parts)
+            found = _numbered(home, chosen, expression)
             if found is None:
                 unnumbered.add(len(names))
                 found = list(enumerate(sorted(chosen, key=lambda path: (natural(path), path))))

@@ -50,7 +50,7 @@ class DocumentLocator:
     def locate(self, numbers: Int64s) -> Int64s:
         """Return datasets, part numbers and documents in the shards: int64 of shape (3, k).
 
-        The result is one block of memory, filled in chunks that fit into the processor's cache.
+        The result is one array, filled in chunks that fit into the processor's cache.
         Temporaries of full length would double the time, because of their page faults.
         """
         found = np.empty((3, len(numbers)), dtype=np.int64)

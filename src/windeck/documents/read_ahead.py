@@ -34,7 +34,7 @@ class ShardSequence(Protocol):
     def at(self, place: int) -> int:
         """Return the shard at a place."""
 
-    def index(self, part: int) -> int:
+    def index(self, shard: int, /) -> int:
         """Return the place of a shard."""
 
 

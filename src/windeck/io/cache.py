@@ -197,12 +197,12 @@ class ObjectCache:
         self,
         path: str,
         size: int,
-        parts: Iterator[Any],
+        contents: Iterator[Any],
         needed_at: Callable[[str], int | None] = lambda key: None,
     ) -> None:
         """Write a file, whose lock is held, and remove others until all fit."""
         self._make_room(path, size + _TRAILER_BYTES, needed_at)
-        _write(path, size, parts)
+        _write(path, size, contents)
         # Others may have written at the same time.
         self._make_room(path, 0, needed_at)
 
@@ -292,12 +292,12 @@ def _lock_number(key: str) -> int:
     return int(hashlib.blake2b(key.encode(), digest_size=4).hexdigest(), 16) % _LOCKS
 
 
-def _write(path: str, size: int, parts: Iterator[Any]) -> None:
+def _write(path: str, size: int, contents: Iterator[Any]) -> None:
     state, written = hashlib.blake2b(digest_size=_DIGEST_BYTES), 0
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        for part in parts:
-            state.update(part)
-            written += file.write(part)
+        for content in contents:
+            state.update(content)
+            written += file.write(content)
         if written != size:
             raise RuntimeError(f"{written} bytes were downloaded, expected {size}")
         file.write(_MAGIC + size.to_bytes(8, "little") + state.digest())

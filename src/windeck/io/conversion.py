@@ -318,7 +318,7 @@ class ColumnBuilder:
         self._store(values, valid, self.values[self.filled : stop])
         self.filled = stop
 
-    def part(self, start: int, rows: int) -> ColumnBuilder:
+    def of_rows(self, start: int, rows: int) -> ColumnBuilder:
         """Return a builder of rows [start, start + rows) in the memory of this one.
 
         Builders of different rows may be filled by different threads.
@@ -330,13 +330,13 @@ class ColumnBuilder:
         made.encoder = self.encoder
         return made
 
-    def append_part(self, part: ColumnBuilder) -> None:
-        """Append the next rows, which a builder of `part` has been filled with."""
-        found = part.finish()
+    def append_filled(self, builder: ColumnBuilder) -> None:
+        """Append the next rows, which a builder of `of_rows` has been filled with."""
+        found = builder.finish()
         if found.validity is not None:
-            self._mark_valid(bitmaps.unpack(found.validity, 0, part.rows))
-        self.missing += part.missing
-        self.filled += part.rows
+            self._mark_valid(bitmaps.unpack(found.validity, 0, builder.rows))
+        self.missing += builder.missing
+        self.filled += builder.rows
 
     def _null_rows(self, rows: int) -> tuple[Array, Bools]:
         values = np.full(rows, 0 if self.encoder is None else -1, dtype=self.values.dtype)

@@ -148,7 +148,7 @@ def _matching(pattern: str) -> Iterator[str]:
         matched = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         found = {path[start:]: path for path in matched}
         files, hidden = list_folders(folder, found)
-    named = [part for part in wanted if part.startswith(("_", "."))]
+    named = [name for name in wanted if name.startswith(("_", "."))]
     written = [name for name in found if _is_in_hidden_folder(name, named)]
     chosen = sorted(found.keys() - set(written), key=lambda name: natural(found[name]))
     kept = committed_files(folder, [*dict.fromkeys([*chosen, *files])], hidden, set(chosen))
@@ -168,33 +168,33 @@ def _fixed_folder(pattern: str) -> tuple[str, list[str]]:
     """Return the folder before the wildcards of a glob, and the names after it."""
     is_remote = isinstance(pattern, RemotePath)
     scheme, separator, rest = pattern.rpartition("://") if is_remote else ("", "", pattern)
-    parts = rest.split("/")
-    fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    names = rest.split("/")
+    fixed = next(place for place, name in enumerate(names) if glob.has_magic(name))
     if separator and not fixed:
         raise ValueError(f"{str(pattern)!r} has a wildcard in its host or bucket; expected a name")
-    folder = scheme + separator + "/".join(parts[:fixed])
+    folder = scheme + separator + "/".join(names[:fixed])
     if isinstance(pattern, RemotePath):
-        return RemotePath(folder, pattern.mount), parts[fixed:]
-    return folder or ("/" if fixed else "."), parts[fixed:]
+        return RemotePath(folder, pattern.mount), names[fixed:]
+    return folder or ("/" if fixed else "."), names[fixed:]
 
 
 def _is_in_hidden_folder(name: str, named: list[str]) -> bool:
     """Return True if a folder in a path begins with an underscore, and a glob does not name it."""
-    folders = [part for part in name.split("/")[:-1] if part.startswith("_")]
-    return not all(any(fnmatchcase(part, one) for one in named) for part in folders)
+    folders = [folder for folder in name.split("/")[:-1] if folder.startswith("_")]
+    return not all(any(fnmatchcase(folder, one) for one in named) for folder in folders)
 
 
-def _matches(parts: list[str], pattern: list[str]) -> bool:
+def _matches(names: list[str], pattern: list[str]) -> bool:
     """Return True if names match a glob; a wildcard does not match a leading dot."""
     if not pattern:
-        return not parts
-    if pattern[0] == "**" and _matches(parts, pattern[1:]):
+        return not names
+    if pattern[0] == "**" and _matches(names, pattern[1:]):
         return True
-    if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
+    if not names or (names[0].startswith(".") and not pattern[0].startswith(".")):
         return False
     if pattern[0] == "**":
-        return _matches(parts[1:], pattern)
-    return fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+        return _matches(names[1:], pattern)
+    return fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
 
 
 def _in_folder(folder: str) -> Iterator[str]:

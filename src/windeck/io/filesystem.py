@@ -509,9 +509,9 @@ def load(
     def read_parts() -> Iterator[memoryview]:
         for start in range(0, size, _DOWNLOAD_BYTES):
             check_stopped()
-            part = memoryview(bytearray(min(_DOWNLOAD_BYTES, size - start)))
-            reader.read_ranges([(start, part)])
-            yield part
+            buffer = memoryview(bytearray(min(_DOWNLOAD_BYTES, size - start)))
+            reader.read_ranges([(start, buffer)])
+            yield buffer
         reader.close()
 
     def download() -> Iterator[memoryview]:

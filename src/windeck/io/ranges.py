@@ -18,7 +18,7 @@ from windeck.io.remote import RemotePath
 __all__ = ["RemoteFile", "RemoteReader", "merge_ranges"]
 
 #: Bytes of a request. A larger range is read by several requests.
-PART_BYTES = 8 << 20
+REQUEST_BYTES = 8 << 20
 #: Requests in flight for one reader.
 REQUESTS = 8
 #: Unused bytes between two ranges that are read by one request: they take less than a request.
@@ -108,7 +108,7 @@ class RemoteReader:
         The caller has to compare checksums: answers of a client that does not check ranges are not
         compared with each other. Errors are those of `read_ranges`.
         """
-        requests = [part for start, buffers in spans for part in _cut_span(start, buffers)]
+        requests = [request for start, buffers in spans for request in _cut_span(start, buffers)]
 
         def read(number: int) -> None:
             start, buffers = requests[number]
@@ -143,21 +143,21 @@ class RemoteReader:
         overlap = 0 if client.checks_ranges else OVERLAP_BYTES
         requests: list[tuple[int, memoryview, memoryview]] = []
         for start, out in ranges:
-            for place in range(0, len(out), PART_BYTES):
-                part = out[place : place + PART_BYTES]
-                end = place + len(part)
-                requests.append((start + place, part, out[end : end + overlap]))
+            for place in range(0, len(out), REQUEST_BYTES):
+                body = out[place : place + REQUEST_BYTES]
+                end = place + len(body)
+                requests.append((start + place, body, out[end : end + overlap]))
             if overlap and len(out):
                 # Not the same range again: a server may cut the answers to both.
                 tail = out[-min(overlap, -(-len(out) // 2)) :]
                 requests.append((start + len(out) - len(tail), memoryview(bytearray()), tail))
 
         def read(number: int) -> bytes:
-            place, part, _ = requests[number]
-            count = len(part) + len(requests[number][2])
+            place, body, _ = requests[number]
+            count = len(body) + len(requests[number][2])
             found = self._request(place, count)
-            part[:] = found[: len(part)]
-            return found[len(part) :]
+            body[:] = found[: len(body)]
+            return found[len(body) :]
 
         common = run_in_threads(read, len(requests), REQUESTS, portion=1)
         for (place, _, expected), found in zip(requests, common, strict=True):
@@ -188,19 +188,19 @@ class RemoteReader:
 
 
 def _cut_span(start: int, buffers: Sequence[memoryview]) -> Iterator[tuple[int, list[memoryview]]]:
-    """Cut a span of buffers into requests of up to `PART_BYTES`."""
-    parts: list[memoryview] = []
+    """Cut a span of buffers into requests of up to `REQUEST_BYTES`."""
+    taken: list[memoryview] = []
     held = 0
     for buffer in buffers:
         while len(buffer):
-            part = buffer[: PART_BYTES - held]
-            parts.append(part)
-            held, buffer = held + len(part), buffer[len(part) :]
-            if held == PART_BYTES:
-                yield start, parts
-                start, parts, held = start + held, [], 0
-    if parts:
-        yield start, parts
+            chunk = buffer[: REQUEST_BYTES - held]
+            taken.append(chunk)
+            held, buffer = held + len(chunk), buffer[len(chunk) :]
+            if held == REQUEST_BYTES:
+                yield start, taken
+                start, taken, held = start + held, [], 0
+    if taken:
+        yield start, taken
 
 
 Span: TypeAlias = tuple[int, memoryview]

@@ -281,7 +281,7 @@ class RowReader:
 
         def fill(number: int) -> dict[str, ColumnBuilder]:
             file, start, stop, place = portions[number]
-            builders = {name: one.part(place, stop - start) for name, one in whole.items()}
+            builders = {name: one.of_rows(place, stop - start) for name, one in whole.items()}
             with workers.memory(size):
                 reader = readers[used.index(file)]
                 for batch in self._batches(
@@ -304,9 +304,9 @@ class RowReader:
                 pool=workers.pool,
                 submitted=queued,
             )
-            for parts in found:
-                for name, part in parts.items():
-                    whole[name].append_part(part)
+            for builders in found:
+                for name, builder in builders.items():
+                    whole[name].append_filled(builder)
         for key, batches in heads:
             self._keep(key, batches)
         return {name: builder.finish() for name, builder in whole.items()}

@@ -20,7 +20,7 @@ from windeck.io.record_batches import name_in_errors
 __all__ = ["publish", "read_batches", "remove_directory", "sha256", "write_batches"]
 __all__ += ["write_parquet"]
 
-_BLOCK_BYTES, _REMOTE_BLOCK_BYTES = 1 << 20, 1 << 25
+_READ_BYTES, _REMOTE_READ_BYTES = 1 << 20, 1 << 25
 #: Bytes of a page. Windows that reach into the next row group take its first pages.
 _PAGE_BYTES = 1 << 15
 
@@ -87,11 +87,11 @@ def read_batches(
 def sha256(path: str) -> str:
     """Return the SHA-256 of a file's bytes as text."""
     hashed, start = hashlib.sha256(), 0
-    size = _REMOTE_BLOCK_BYTES if is_remote(path) else _BLOCK_BYTES
+    size = _REMOTE_READ_BYTES if is_remote(path) else _READ_BYTES
     with RangeReader(path) as reader:
-        while block := reader.read(start, size):
-            hashed.update(block)
-            start += len(block)
+        while content := reader.read(start, size):
+            hashed.update(content)
+            start += len(content)
     return hashed.hexdigest()
 
 

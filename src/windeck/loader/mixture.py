@@ -220,7 +220,7 @@ class Mixture:
         """Return the number of samples of a part before a position: the position in its stream.
 
         With lanes: the position after the last of them. Samples of other lanes that are due
-        before it may follow; the part has no sample at it or behind it before `position`.
+        before it may follow; the part has no sample at it or after it before `position`.
         """
         ends = self._slots.ends_before(check_integer("position", position))
         return int(ends[self._part(name)])

@@ -92,10 +92,10 @@ def count_reads(
     resident_bytes: int | None,
 ) -> ReadReport:
     """Return what ranks read in some steps from a position on; see `Loader.explain_io`."""
-    blocks_of, sizes, behind = stream.blocks_of, stream.block_bytes(), stream.bytes_behind_blocks()
+    blocks_of, sizes, extra = stream.blocks_of, stream.block_bytes(), stream.bytes_behind_blocks()
     reads, bytes_read = {}, {}
     for rank in ranks:
-        kept = _Resident(sizes, behind, resident_bytes)
+        kept = _Resident(sizes, extra, resident_bytes)
         for positions, step_of in _positions(sharding, start, steps, rank):
             rows, blocks = blocks_of(positions)
             used = np.unique(step_of[rows] * len(sizes) + blocks)
@@ -128,11 +128,11 @@ def _positions(
 class _Resident:
     """The blocks that a rank keeps: those used last, of at most so many bytes, and one.
 
-    The bytes behind a block are read once, and kept besides.
+    The bytes next to a block are read once, and kept besides.
     """
 
-    def __init__(self, sizes: Indices, behind: Indices, most_bytes: int | None) -> None:
-        self._sizes, self._behind, self._most = sizes, behind, most_bytes
+    def __init__(self, sizes: Indices, extra: Indices, most_bytes: int | None) -> None:
+        self._sizes, self._extra, self._most = sizes, extra, most_bytes
         self._kept: OrderedDict[int, None] = OrderedDict()
         self._seen = np.zeros(len(sizes), np.bool_)
         self._bytes = self.reads = self.bytes_read = 0
@@ -141,7 +141,7 @@ class _Resident:
         """Use blocks in turn: read those that are not kept."""
         new = np.unique(blocks[~self._seen[blocks]])
         self._seen[new] = True
-        self.bytes_read += int(self._behind[new].sum())
+        self.bytes_read += int(self._extra[new].sum())
         if self._most is None:
             self.reads += len(new)
             self.bytes_read += int(self._sizes[new].sum())

@@ -102,7 +102,7 @@ def assign_slots(counts: Sequence[int]) -> list[int]:
 
     Tijdeman's chairman assignment (1980): of k parts with slots, the first n slots contain part i
     within 1 - 1/(2k - 2) of n * counts[i] / period times. Each sample of a part has a first slot
-    and a deadline, so that the part is never ahead or behind by more; among the samples that may
+    and a deadline, so that the part is never early or late by more; among the samples that may
     be served, the earliest deadline is served first.
 
     Parameters
@@ -298,7 +298,7 @@ class SlotSchedule:
 
 
 def _before_units(shares: Shares, unit: int, first: int, count: int) -> Indices:
-    """Return the samples of each part before unit `first` of the places, and before those behind.
+    """Return the samples of each part before unit `first` of the places, and before those after.
 
     int64 of shape (count, parts).
     """
@@ -330,8 +330,8 @@ def own_ranges(low: Indices, high: Indices) -> list[tuple[int, int]]:
     if first >= last:
         return _ragged(low, high)
     whole = (first * lanes, last * lanes)
-    behind = _ragged(np.full(lanes, last), high)
-    return [*_ragged(low, np.full(lanes, first)), whole, *behind]
+    after = _ragged(np.full(lanes, last), high)
+    return [*_ragged(low, np.full(lanes, first)), whole, *after]
 
 
 def _ragged(low: Indices, high: Indices) -> list[tuple[int, int]]:

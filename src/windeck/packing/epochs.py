@@ -77,10 +77,10 @@ class PackedEpoch:
         """The fingerprint of the `PackedSequences`, with epoch and seed."""
         return {**fingerprint_of(self._layout), "epoch": self.epoch, "seed": self.seed}
 
-    def expect(self, parts: Sequence[tuple[Order, Int64s]], following: object) -> None:
+    def expect(self, epochs: Sequence[tuple[Order, Int64s]], following: object) -> None:
         """Note the order of the next sequences, which a stream tells before it gathers them."""
         if isinstance(self._contents, ShardShuffleEpoch):
-            self._contents.in_lanes = any(isinstance(order, Lanes) for order, _ in parts)
+            self._contents.in_lanes = any(isinstance(order, Lanes) for order, _ in epochs)
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return a batch; see `PackedSequences.gather`."""

@@ -164,15 +164,15 @@ class GlobalShuffle:
         take: Literal["copies", "addresses", "lengths"],
     ) -> None:
         """Read the documents at some places of a block, shard by shard."""
-        by_shard = places[np.argsort(shards[places], kind="stable")]
-        groups = np.split(by_shard, np.flatnonzero(np.diff(shards[by_shard])) + 1)
+        order = places[np.argsort(shards[places], kind="stable")]
+        by_shard = np.split(order, np.flatnonzero(np.diff(shards[order])) + 1)
 
-        def read(group: int) -> None:
-            members = groups[group]
+        def read(number: int) -> None:
+            members = by_shard[number]
             shard = self.documents.open(int(shards[members[0]]))
             block.read(shard, numbers[members], members, take=take)
 
-        run_in_threads(read, len(groups), None, portion=_SHARDS_PER_TASK)
+        run_in_threads(read, len(by_shard), None, portion=_SHARDS_PER_TASK)
 
     def _run(self, block: _core.DocumentBlock) -> _core.DocumentRun:
         return _core.DocumentRun(block, bos=self.options.bos, eos=self.options.eos)

@@ -101,7 +101,7 @@ class ShardShuffleEpoch:
 
     def __init__(self, layout: ShardShuffle, epoch: int, seed: int) -> None:
         self._layout, self._epoch, self._seed = layout, epoch, seed
-        #: True if sequences are served in lanes: behind the end of a lane comes another shard.
+        #: True if sequences are served in lanes: after the end of a lane comes another shard.
         self.in_lanes = False
         key = _core.hash_words(seed, SHARDS)
         self.order = layout.parts.reordered(seed=key, epoch=epoch)

@@ -280,8 +280,8 @@ def _open_columns(
 def _checked_text(source: SourceFile, batches: Iterator[Any], read: Any) -> Iterator[Any]:
     row = 0
     for batch in batches:
-        block = ParsedCsv(source.path, pa.Table.from_batches([batch]), read.csv, row)
-        block.check_text(read, kept=True)
+        parsed = ParsedCsv(source.path, pa.Table.from_batches([batch]), read.csv, row)
+        parsed.check_text(read, kept=True)
         row += batch.num_rows
         yield batch
 

@@ -320,8 +320,8 @@ class _Members:
         """Return the bytes that are read next to each block: int64 of shape (blocks,)."""
         blocks = len(self.block_bytes())
         found = _offered(self._data, "bytes_behind_blocks")
-        behind: Indices = np.asarray(0 if found is None else found, dtype=np.int64)
-        return np.broadcast_to(behind, (blocks,))
+        extra: Indices = np.asarray(0 if found is None else found, dtype=np.int64)
+        return np.broadcast_to(extra, (blocks,))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._data,)

@@ -268,9 +268,9 @@ class ReadAheadSource(Protocol):
     def expect(self) -> Expect | None:
         """A function that a stream calls before it gathers; None, the default, for no such calls.
 
-        Its arguments are ``(parts, following)``: pairs of an epoch's order and the places in it,
+        Its arguments are ``(epochs, following)``: pairs of an epoch's order and the places in it,
         and a function that returns the order of the epoch after the last of them, None if another
-        source serves that one. Without parts nothing is expected any more.
+        source serves that one. Without epochs nothing is expected any more.
         """
         ...
 

@@ -20,7 +20,7 @@ from windeck.io.conversion import ColumnBuilder, is_string, time_dtype, time_zon
 from windeck.io.options import Categories, ReadOptions
 from windeck.io.reading import LoadedColumns, arrow_column, id_builder
 from windeck.table.local_times import clock_changes, in_utc
-from windeck.table.series import Grouping, Reordering, check_offsets, group, reorder
+from windeck.table.series import Grouping, Reordering, check_offsets, group_rows, reorder
 from windeck.table.timestamps import OrderReport, sort_by_time
 
 #: Share of rows of one series that may have the time stamp of the row before.
@@ -197,7 +197,7 @@ def _grouping(
     if loaded.ids and (offsets is not None or names is not None):
         raise ValueError("`offsets` and `series_names` must be None with `id_columns`")
     if loaded.ids:
-        return group(loaded.ids, rows, sort=sort)
+        return group_rows(loaded.ids, rows, sort=sort)
     ends = np.array([0, rows] if rows else [0], dtype=np.int64)
     ends = ends if offsets is None else check_offsets(offsets, rows)
     series = len(ends) - 1

@@ -14,7 +14,7 @@ from windeck.columns.dtypes import Array, Int64s
 from windeck.columns.times import cast_times
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
-BLOCK = 1 << 18
+ROWS_AT_A_TIME = 1 << 18
 
 
 class _Feature(NamedTuple):
@@ -109,8 +109,8 @@ def calendar_columns(
                     "another name, or a feature that the table lacks"
                 )
         columns |= {key: aligned_empty((num_rows,), kind) for key in keys}
-        for start in range(0, num_rows, BLOCK):
-            rows = slice(start, min(start + BLOCK, num_rows))
+        for start in range(0, num_rows, ROWS_AT_A_TIME):
+            rows = slice(start, min(start + ROWS_AT_A_TIME, num_rows))
             if name == "age":
                 columns[name][rows] = _age(offsets, rows)
                 continue

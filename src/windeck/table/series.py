@@ -13,7 +13,8 @@ from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 
-BLOCK = 1 << 22
+#: Rows that are compared at a time, to limit temporary memory.
+ROWS_AT_A_TIME = 1 << 22
 
 
 class Reordering(NamedTuple):
@@ -31,7 +32,7 @@ class Grouping(NamedTuple):
     reorderings: list[Reordering]
 
 
-def group(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
+def group_rows(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
     """Find the series of id columns. Rows of a series must be contiguous without `sort`.
 
     Parameters

@@ -10,7 +10,7 @@ import numpy as np
 
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
-from windeck.table.series import BLOCK, Reordering, reorder
+from windeck.table.series import ROWS_AT_A_TIME, Reordering, reorder
 
 _MAX_STEPS_COUNTED = 1024
 
@@ -175,15 +175,15 @@ def _sorting(ticks: Array, start: int, stop: int) -> Reordering:
     return Reordering(start, order + start)
 
 
-def _blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """Yield blocks of adjacent rows, so that temporary memory does not grow with the table."""
-    for start in range(0, rows - 1, BLOCK):
-        yield start, min(start + BLOCK, rows - 1)
+def _row_ranges(rows: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of adjacent rows, so that temporary memory does not grow with the table."""
+    for start in range(0, rows - 1, ROWS_AT_A_TIME):
+        yield start, min(start + ROWS_AT_A_TIME, rows - 1)
 
 
 def _pairs(ticks: Array, offsets: Int64s) -> Iterator[tuple[int, Array, Array, Bools]]:
-    """Yield blocks of (first row, timestamps, next timestamps, mask of pairs within a series)."""
-    for start, stop in _blocks(len(ticks)):
+    """Yield first row, timestamps, next timestamps and a mask of pairs within a series."""
+    for start, stop in _row_ranges(len(ticks)):
         within = np.ones(stop - start, dtype=np.bool_)
         first, last = np.searchsorted(offsets, [start + 1, stop + 1])
         within[offsets[first:last] - 1 - start] = False
@@ -204,7 +204,7 @@ def _unusual(ticks: Array, offsets: Int64s, steps: Int64s) -> tuple[Int64s, Int6
     for start, before, after, within in _pairs(ticks, offsets):
         inside = np.flatnonzero(within)
         step = (after - before)[inside]
-        usual = np.repeat(*_steps_in_block(offsets, steps, start, len(within)))[inside]
+        usual = np.repeat(*_steps_of_rows(offsets, steps, start, len(within)))[inside]
         _add(irregular, offsets, start + inside[step != usual])
         # Rows ascend: a difference beyond int64 is right as an unsigned number.
         larger = step.view(np.uint64) > usual.view(np.uint64)
@@ -212,7 +212,7 @@ def _unusual(ticks: Array, offsets: Int64s, steps: Int64s) -> tuple[Int64s, Int6
     return irregular, breaks
 
 
-def _steps_in_block(offsets: Int64s, steps: Int64s, start: int, rows: int) -> tuple[Int64s, Int64s]:
+def _steps_of_rows(offsets: Int64s, steps: Int64s, start: int, rows: int) -> tuple[Int64s, Int64s]:
     """Return the usual steps of series that overlap rows [start, start + rows), and their rows."""
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, start + rows, side="left"))
@@ -234,7 +234,7 @@ def usual_steps(ticks: Array, offsets: Int64s) -> Int64s:
     usual = np.zeros(len(offsets) - 1, dtype=np.int64)
     lengths = np.maximum(np.diff(offsets) - 1, 0)
     taken = np.minimum(lengths, _MAX_STEPS_COUNTED)
-    for first, last in _series_blocks(taken):
+    for first, last in _series_ranges(taken):
         series = np.repeat(np.arange(first, last), taken[first:last])
         place = np.arange(len(series)) - np.repeat(
             np.cumsum(taken[first:last]) - taken[first:last], taken[first:last]
@@ -245,13 +245,13 @@ def usual_steps(ticks: Array, offsets: Int64s) -> Int64s:
     return usual
 
 
-def _series_blocks(taken: Int64s) -> Iterator[tuple[int, int]]:
-    """Yield ranges of series that have about a block of counted steps together."""
+def _series_ranges(taken: Int64s) -> Iterator[tuple[int, int]]:
+    """Yield ranges of series that have about `ROWS_AT_A_TIME` counted steps together."""
     ends = np.cumsum(taken)
     first = 0
     while first < len(taken):
         done = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, done + BLOCK, side="right")), first + 1)
+        last = max(int(np.searchsorted(ends, done + ROWS_AT_A_TIME, side="right")), first + 1)
         yield first, last
         first = last
 

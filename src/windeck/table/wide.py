@@ -23,7 +23,7 @@ from windeck.table.ragged import (
     first_timestamps,
     unique_names,
 )
-from windeck.table.series import group
+from windeck.table.series import group_rows
 
 _READ = ("columns", "dtype", "rows", "time_zone")
 _LOCATED = ("filesystem", "storage_options", "cache_dir", "cache_bytes")
@@ -84,7 +84,7 @@ def from_rows(loaded: LoadedColumns, name: str, start: Any, freq: Any) -> Ragged
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     names = None
     if loaded.ids:
-        names = group(loaded.ids, rows, sort=True).names
+        names = group_rows(loaded.ids, rows, sort=True).names
         if len(names) < rows:
             raise ValueError(
                 f"{rows} rows have {len(names)} ids; expected one row a series, each with its own "

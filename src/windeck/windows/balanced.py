@@ -224,11 +224,13 @@ class BalancedEpoch:
         if known is None or not self._data.balance.in_read_blocks:
             return None
 
-        def expect(parts: list[tuple[Order, Int64]], following: Callable[[], Order] | None) -> None:
+        def expect(
+            epochs: list[tuple[Order, Int64]], following: Callable[[], Order] | None
+        ) -> None:
             after: Any = self
             if following is not None:
                 after = self._data.at_epoch(self._epoch + 1, seed=self._seed)
-            known(parts, None if following is None else lambda: after, group_at)
+            known(epochs, None if following is None else lambda: after, group_at)
 
         def group_at(order: object, place: int) -> tuple[int, int, tuple[int, ...]] | None:
             if not isinstance(order, (Sequential, BalancedEpoch)):

@@ -23,7 +23,7 @@ def covered_rows(
 ) -> tuple[Int64, Int64, Int64]:
     """Return first rows, last rows + 1 and series of the stretches that windows read.
 
-    Padding is left out, and so are future steps behind a series. Stretches ascend and never cross a
+    Padding is left out, and so are future steps after a series. Stretches ascend and never cross a
     series. O(runs) time where runs are without holes, else O(rows); O(stretches) memory.
     """
     live = np.flatnonzero(runs.count).astype(np.int64)
@@ -95,11 +95,11 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     d = span.dilation if span.steps > 1 else 1
     starts, begin, end = (rows - starts[0] for rows in (starts, begin, end))
     rows = int(starts[-1]) + span.rows
-    blocks = -(-rows // d) + 1
+    lines = -(-rows // d) + 1
     # The number of windows that begin to read a row, less those that ended one step before it.
-    changes = np.zeros(blocks * d, dtype=np.int64)
+    changes = np.zeros(lines * d, dtype=np.int64)
     padded = np.maximum(-((starts - begin) // d), 0)
-    # Steps behind the series are not read; the first one of past and future is inside.
+    # Steps after the series are not read; the first one of past and future is inside.
     inside = np.minimum(-((starts - end) // d), span.context_length)
     segments = [(starts + padded * d, starts + inside * d)]
     if span.prediction_length:
@@ -109,6 +109,6 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     for first, stop in segments:
         changes += np.bincount(first, minlength=len(changes))
         changes -= np.bincount(stop, minlength=len(changes))
-    np.cumsum(changes.reshape(blocks, d), axis=0, out=changes.reshape(blocks, d))
+    np.cumsum(changes.reshape(lines, d), axis=0, out=changes.reshape(lines, d))
     touched: Bools = changes[:rows] > 0
     return touched

@@ -134,7 +134,7 @@ def _count_missing(
     # Past steps before the series are missing in every column.
     padded = np.maximum(-((starts - begin) // d), 0)
     first = starts + padded * d - low
-    # Steps behind the series are missing too.
+    # Steps after the series are missing too.
     inside = np.minimum(-((starts - end) // d), span.context_length)
     past: Int64 = (padded + span.context_length - inside) * len(columns)
     past += sums[starts + inside * d - low] - sums[first]
@@ -153,12 +153,12 @@ def _dilated_sums(counts: Int64, dilation: int) -> Int64:
     ``sums[i + dilation]`` is ``counts[i] + counts[i - dilation] + ...``; the first `dilation`
     elements are 0.
     """
-    blocks = -(-len(counts) // dilation) + 1
-    padded = np.zeros(blocks * dilation, dtype=np.int64)
+    lines = -(-len(counts) // dilation) + 1
+    padded = np.zeros(lines * dilation, dtype=np.int64)
     padded[dilation : dilation + len(counts)] = counts
     if dilation == 1:
         return np.cumsum(padded)
-    return np.cumsum(padded.reshape(blocks, dilation), axis=0).ravel()
+    return np.cumsum(padded.reshape(lines, dilation), axis=0).ravel()
 
 
 def _spans_gap(

@@ -204,25 +204,25 @@ def _series_ids(table: Table, series: Int64) -> dict[str, Any]:
 
 
 def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:
-    """Return the time stamps of rows; those behind a series are continued by its step."""
+    """Return the time stamps of rows; those after a series are continued by its step."""
     stamps = table.timestamps
     assert stamps is not None
     last = table.offsets[series + 1] - 1
-    behind = np.flatnonzero(rows > last)
+    after = np.flatnonzero(rows > last)
     found = stamps[np.minimum(rows, last)]
-    if not len(behind):
+    if not len(after):
         return found
-    number = (rows - last)[behind]
+    number = (rows - last)[after]
     if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
         months = int(step.astype("m8[M]").astype(np.int64))
-        found[behind] = _add_months(stamps, table.offsets, series[behind], number * months)
+        found[after] = _add_months(stamps, table.offsets, series[after], number * months)
         return found
     if step is not None:
         step = np.timedelta64(step) if isinstance(step, timedelta) else step
-        steps = np.full(len(behind), gap_in_units(step, stamps, name="step"), dtype=np.int64)
+        steps = np.full(len(after), gap_in_units(step, stamps, name="step"), dtype=np.int64)
     else:
-        steps = _usual_steps(table)[series[behind]]
-    found[behind] = add_steps(found[behind], number, steps)
+        steps = _usual_steps(table)[series[after]]
+    found[after] = add_steps(found[after], number, steps)
     return found
 
 

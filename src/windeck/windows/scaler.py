@@ -61,7 +61,7 @@ class Scaler:
     statistics, errors
         float64 arrays by name (``"mean"``, ``"std"``, ...), and the standard error of each.
     counts
-        int64: number of observed values behind each estimate; columns with 0 are divided by 1.
+        int64: observed values that each estimate is from; columns with 0 are divided by 1.
     weights
         float64: number of observed values in the data, estimated where rows were sampled.
     series

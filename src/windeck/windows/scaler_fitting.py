@@ -306,7 +306,7 @@ class RowStretches(NamedTuple):
         every: Int64 = np.arange(total) + np.repeat(self.end - ends, sizes)
         return every
 
-    def part(self, first: int, stop: int) -> RowStretches:
+    def between(self, first: int, stop: int) -> RowStretches:
         """Return some of the stretches."""
         return RowStretches(self.begin[first:stop], self.end[first:stop], self.series[first:stop])
 
@@ -414,10 +414,10 @@ def _estimate_all(
     for start, stop in pairwise([*parts, len(first)]):
         series = stretches.series[first[start:stop]]
         if (taken[start:stop] == totals[start:stop]).all():
-            rows = stretches.part(ends[start], ends[stop]).rows(None, seed, 0)
+            rows = stretches.between(ends[start], ends[stop]).rows(None, seed, 0)
         else:
             drawn = [
-                stretches.part(ends[i], ends[i + 1]).rows(sample, seed, int(one))
+                stretches.between(ends[i], ends[i + 1]).rows(sample, seed, int(one))
                 for i, one in enumerate(series.tolist(), start)
             ]
             rows = drawn[0] if len(drawn) == 1 else _joined(drawn)

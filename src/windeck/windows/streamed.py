@@ -1,7 +1,7 @@
 """Windows of a streamed table: groups of blocks of rows, read when their windows are needed.
 
 A window belongs to the block of its first row inside the series. A group is some blocks, with the
-rows behind them that their windows reach into, end to end in memory. The native gather works on it
+rows after them that their windows reach into, end to end in memory. The native gather works on it
 with rows renumbered, so batches are those of a table in memory, bit for bit.
 """
 
@@ -29,7 +29,7 @@ from windeck.table.streamed import BLOCKS_IN_GROUP, blocks_in_group, describe_co
 from windeck.table.table import StreamedTable
 from windeck.windows.batch_spec import INDEX_KEYS, Batch, FieldPlan
 from windeck.windows.index import WindowRuns
-from windeck.windows.rows_behind import bytes_behind
+from windeck.windows.rows_after import bytes_after
 from windeck.windows.subset import RunSubset, WindowSelection
 
 __all__ = ["BlockedWindows", "Group", "StreamedGatherer"]
@@ -72,8 +72,8 @@ class BlockedWindows:
         every = row_bits(table.reader, plan.columns)
         self.blocks_in_group = blocks_in_group(table.group_bytes, rows, every)
         self._row_bits, self._target_bytes = row_bits(table.reader, plan.names), table.group_bytes
-        self._behind = min(selection.span.rows, int(selection.offsets[-1]))
-        self._sizes = -(-(rows + self._behind) * self._row_bits // 8)
+        self._rows_after = min(selection.span.rows, int(selection.offsets[-1]))
+        self._sizes = -(-(rows + self._rows_after) * self._row_bits // 8)
         self.group_bytes = int(np.sort(self._sizes)[-self.blocks_in_group :].sum())
         #: Stretches of the order from which groups are read at a time.
         self.lanes = 1
@@ -94,9 +94,9 @@ class BlockedWindows:
 
     @property
     def bytes_behind_blocks(self) -> Int64:
-        """About how many bytes are read with each block, of rows behind it."""
+        """About how many bytes are read with each block, of rows after it."""
         rows, offsets = self.selection.span.rows, self.selection.offsets
-        return bytes_behind(self.reader, self.names, rows, self._highs, offsets)
+        return bytes_after(self.reader, self.names, rows, self._highs, offsets)
 
     @property
     def blocks(self) -> tuple[Int64, int]:
@@ -142,7 +142,7 @@ class BlockedWindows:
             f"windows of {self.selection.span.rows} rows of {plural(len(self.names), 'column')} "
             f"need memory_budget={self.least_budget} ({format_bytes(self.least_budget)}) at least, "
             f"for {2 * self.lanes} groups of {plural(self.blocks_in_group, 'block')} with the rows "
-            f"behind them, {format_bytes(self.group_bytes)} each{read}, got {int(budget)}; "
+            f"after them, {format_bytes(self.group_bytes)} each{read}, got {int(budget)}; "
             f"{self._cure(int(budget))}"
         )
 
@@ -152,7 +152,7 @@ class BlockedWindows:
             "a larger memory_budget=" if self.lanes == 1 else "a larger memory_budget=, fewer lanes"
         )
         most_bytes = budget * (HEAD_SHARE - 1) // HEAD_SHARE // (2 * self.lanes)
-        most = 8 * most_bytes // self._row_bits - self._behind
+        most = 8 * most_bytes // self._row_bits - self._rows_after
         if most < 1 or not len(self._lows):
             return f"pass {more}, fewer columns or shorter windows"
         row, count = self._largest_part()
@@ -161,13 +161,13 @@ class BlockedWindows:
         # Of a part that is read beside the groups, as many rows are in memory once more.
         of_groups = 2 * self.lanes * self._row_bits
         most = most * of_groups // (of_groups + 8 * self.reader.largest_read(self.names) // count)
-        if self._least_budget_of(-(-(count + self._behind) * self._row_bits // 8)) <= budget:
+        if self._least_budget_of(-(-(count + self._rows_after) * self._row_bits // 8)) <= budget:
             return f"pass {more} or a smaller group_bytes="
         # With these rows, groups of 32 blocks fit, or of as many as long windows allow.
         rows = min(most, 8 * self._target_bytes // self._row_bits) // BLOCKS_IN_GROUP
-        rows = max(rows, min(self._behind, most // 8), 1)
+        rows = max(rows, min(self._rows_after, most // 8), 1)
         # Row groups of prepared files have half of these rows at least, so twice as many blocks.
-        group_bytes = max(most_bytes * rows // (2 * (rows + self._behind)), 1)
+        group_bytes = max(most_bytes * rows // (2 * (rows + self._rows_after)), 1)
         smaller = "" if self._target_bytes <= group_bytes else f" and group_bytes={group_bytes}"
         return (
             f"{self.reader.part_name(row)} has {count:,} rows, of which up to {most:,} fit: pass "
@@ -218,7 +218,7 @@ class BlockedWindows:
         edges = self.reader.part_offsets
         number = np.searchsorted(low, edges, side="left")
         before = np.concatenate([[0], np.cumsum(high - low)]).astype(np.int64)
-        # Of the last range that begins before an edge, the rows behind the edge do not count.
+        # Of the last range that begins before an edge, the rows after the edge do not count.
         over = np.maximum(np.append(0, high)[number] - edges, 0)
         return np.diff(before[number] - over)
 
@@ -286,7 +286,7 @@ class StreamedGatherer:
             group: Group = self._cache.get(windows, blocks, after, needed)
             self._last = weakref.ref(group)
             if after and after[0] in expected:
-                needed.discard(blocks)  # The next call begins behind it.
+                needed.discard(blocks)  # The next call begins after it.
             if len(groups) == 1:
                 own = group.numbers(indices)
                 assert own is not None
@@ -312,31 +312,31 @@ class StreamedGatherer:
 
     def expect(
         self,
-        parts: Sequence[tuple[Order, Indices]],
+        epochs: Sequence[tuple[Order, Indices]],
         following: Callable[[], Order] | None,
         group_at: GroupAt | None = None,
     ) -> None:
         """Note the groups of the next windows, and the groups that come after them.
 
-        Without parts all groups are dropped. `group_at` returns start, end and blocks of the group
+        Without epochs all groups are dropped. `group_at` returns start, end and blocks of the group
         at a place of an order, by default of one that shuffles these blocks.
         """
         group_at = group_at or self._group_at
-        if not parts:
+        if not epochs:
             self._expected, self._stretches = {}, None
             self._cache.drop(self.windows)
             return
-        if len(parts) == 1 and self._is_inside(*parts[0]):
+        if len(epochs) == 1 and self._is_inside(*epochs[0]):
             return
         self._expected, self._stretches = {}, None
         expected: dict[Blocks, list[Blocks]] = {}
         stretches: list[tuple[int, int]] = []
         lanes = 1
-        for number, (order, places) in enumerate(parts):
+        for number, (order, places) in enumerate(epochs):
             inner, left, ends = inner_positions(order, places)
             lanes = len(np.unique(ends))
             ahead = self._cache.ahead(self.windows, lanes, self.windows.group_bytes)
-            then = following if inner is order and number == len(parts) - 1 else None
+            then = following if inner is order and number == len(epochs) - 1 else None
             while len(left):
                 first = int(np.argmin(left))
                 found = group_at(inner, int(left[first]))
@@ -344,18 +344,18 @@ class StreamedGatherer:
                     return
                 start, stop, blocks = found
                 stretches.append((start, stop))
-                expected[blocks] = self._groups_behind(
+                expected[blocks] = self._groups_after(
                     group_at, inner, stop, int(ends[first]), then, ahead
                 )
-                behind = left >= stop
-                left, ends = left[behind], ends[behind]
+                later = left >= stop
+                left, ends = left[later], ends[later]
         self._expected = expected
-        if len(parts) == 1:
-            self._stretches = (parts[0][0], *np.array(stretches, dtype=np.int64).T)
+        if len(epochs) == 1:
+            self._stretches = (epochs[0][0], *np.array(stretches, dtype=np.int64).T)
             self.windows.use_lanes(lanes, self._budget)
 
     @staticmethod
-    def _groups_behind(
+    def _groups_after(
         group_at: GroupAt,
         order: Order,
         place: int,
@@ -364,8 +364,8 @@ class StreamedGatherer:
         count: int,
     ) -> list[Blocks]:
         """Return the next groups of an order from a place on, and of the order that follows it."""
-        behind: list[Blocks] = []
-        while len(behind) < count:
+        after: list[Blocks] = []
+        while len(after) < count:
             if place >= end:
                 if following is None:
                     break
@@ -375,8 +375,8 @@ class StreamedGatherer:
             if found is None:
                 break
             _, place, blocks = found
-            behind.append(blocks)
-        return behind
+            after.append(blocks)
+        return after
 
     def _is_inside(self, order: Order, places: Indices) -> bool:
         """Return True if places are in the groups that are expected already."""
@@ -426,7 +426,7 @@ def _windows_before(selection: WindowSelection, rows: Int64) -> Int64:
     runs = selection.runs
     before = np.concatenate([[0], np.cumsum(runs.count)]).astype(np.int64)
     begin = selection.offsets[runs.series]
-    # Runs of series that begin before each row; only the last one may go on behind it.
+    # Runs of series that begin before each row; only the last one may go on after it.
     number = np.searchsorted(begin, rows, side="left")
     found = before[number]
     inside = np.flatnonzero(number > 0)

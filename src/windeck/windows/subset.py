@@ -301,7 +301,7 @@ def _take_windows(selection: WindowSelection, numbers: Int64) -> WindowSelection
 def _last_windows(selection: WindowSelection, number: int) -> RunSubset:
     """Return the last windows of each run. O(runs * log(windows)) time."""
     runs, index = selection.runs, selection.index()
-    # Windows are numbered run by run: find the number behind the last one of each run.
+    # Windows are numbered run by run: find the number after the last one of each run.
     low: Int64 = np.zeros(len(runs.count), dtype=np.int64)
     high: Int64 = np.full(len(runs.count), len(index), dtype=np.int64)
     while len(searching := np.flatnonzero(low < high)):

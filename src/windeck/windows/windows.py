@@ -365,7 +365,7 @@ class Windows:
         """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
 
         A window that reaches into the next block belongs to that in which it begins: the rows
-        behind a block are read with it, once.
+        after a block are read with it, once.
 
         Returns
         -------
@@ -386,7 +386,7 @@ class Windows:
 
     @property
     def bytes_behind_blocks(self) -> Int64:
-        """About how many bytes are read with each block, of rows behind it: int64.
+        """About how many bytes are read with each block, of rows after it: int64.
 
         They are read once by a process, as far as they can be kept.
         """

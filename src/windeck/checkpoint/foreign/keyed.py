@@ -152,9 +152,9 @@ def _insert(core: Any, batch: _Batch) -> int:
     admitted = batch["admitted"]
     shape = TableShape(core.dim, core.slots)
     values = np.full((int(admitted.sum()), shape.width), core.slot_value, np.float32)
-    values[:, shape.part(0)] = batch["rows"]
+    values[:, shape.columns_of(0)] = batch["rows"]
     for slot in range(core.slots if "slot 0" in batch else 0):
-        values[:, shape.part(1 + slot)] = batch[f"slot {slot}"]
+        values[:, shape.columns_of(1 + slot)] = batch[f"slot {slot}"]
     versions = batch.get("versions", np.zeros(len(ids), np.int64))
     numbers = versions, batch.get("frequencies", np.ones(len(ids), np.int64))
     seen = batch.get("seen", versions)

@@ -93,8 +93,8 @@ class TableShape:
         """Number of bytes of an entry with a row."""
         return _ENTRY_BYTES + self.row_bytes
 
-    def part(self, number: int) -> slice:
-        """Return the place of a part in a row: 0 is the embedding, from 1 on the slots."""
+    def columns_of(self, number: int) -> slice:
+        """Return the columns of a vector in a row: 0 is the embedding, from 1 on the slots."""
         return slice(number * self.dim, (number + 1) * self.dim)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 from windeck._core import crc32c
 from windeck._util.validation import check_format
 from windeck.checkpoint.stores import LARGEST_VALUE, CorruptStoreError, Pieces, View
-from windeck.checkpoint.stores.protocol import group_by_bytes, read_bytes
+from windeck.checkpoint.stores.protocol import portions_by_bytes, read_bytes
 
 __all__ = ["FORMAT", "HEADER_BYTES", "LARGEST_PAYLOAD", "Kind", "Label", "decode", "encode"]
 __all__ += ["Wanted", "encode_pieces", "header", "read_payloads", "with_generation"]
@@ -222,7 +222,7 @@ def read_payloads(view: View, wanted: Iterable[Wanted]) -> Iterator[memoryview]:
     the store's own checks, whose errors name the file.
     """
     unchecked: Callable[[bytes], bytes | None] | None = getattr(view, "get_unchecked", None)
-    for batch in group_by_bytes(wanted, lambda one: one[2] + KEY_BYTES, read_bytes(view)):
+    for batch in portions_by_bytes(wanted, lambda one: one[2] + KEY_BYTES, read_bytes(view)):
         checked = [key for key, _, length in batch if unchecked is None or length < LARGE_BYTES]
         found = deque(view.get_many(checked) if checked else ())
         for key, label, length in batch:

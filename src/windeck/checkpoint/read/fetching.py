@@ -20,12 +20,12 @@ from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.protocol import READ_BYTES, read_bytes
 from windeck.columns.dtypes import torch_dtype
 
-__all__ = ["Job", "ChunkRange", "group_ranges", "read_many", "chunk_ranges"]
+__all__ = ["Job", "ChunkRange", "split_ranges", "read_many", "chunk_ranges"]
 
 
-#: Bytes of a group of chunks for one thread: 32 chunks of the default size and their keys, so that
-#: the time to hand over a group is negligible.
-GROUP_BYTES = (32 << 20) + (128 << 10)
+#: Bytes of chunks for one thread: 32 chunks of the default size and their keys, so that the time to
+#: hand over a portion is negligible.
+PORTION_BYTES = (32 << 20) + (128 << 10)
 
 #: Bytes of freed memory that stay with the process during reads.
 KEPT_BYTES = 16 << 20
@@ -124,21 +124,21 @@ def _element_range(part: Box, box: Box) -> tuple[int, int]:
     return low, high + 1
 
 
-def group_ranges(some: Iterable[ChunkRange]) -> Iterator[list[ChunkRange]]:
-    """Collect and split ranges into groups of `GROUP_BYTES`, each read by one thread."""
-    group, free = list[ChunkRange](), GROUP_BYTES
+def split_ranges(some: Iterable[ChunkRange]) -> Iterator[list[ChunkRange]]:
+    """Collect and split ranges into portions of `PORTION_BYTES`, each read by one thread."""
+    portion, free = list[ChunkRange](), PORTION_BYTES
     for span in some:
         cost, first = span.chunk_bytes + KEY_BYTES, span.first
         while first < span.stop:
-            if group and free < cost:
-                yield group
-                group, free = [], GROUP_BYTES
+            if portion and free < cost:
+                yield portion
+                portion, free = [], PORTION_BYTES
             stop = min(span.stop, first + max(1, free // cost))
-            group.append(span._replace(first=first, stop=stop))
+            portion.append(span._replace(first=first, stop=stop))
             free -= (stop - first) * cost
             first = stop
-    if group:
-        yield group
+    if portion:
+        yield portion
 
 
 def read_many(
@@ -148,14 +148,14 @@ def read_many(
     jobs: Iterable[Job],
 ) -> Iterator[tuple[str, int]]:
     """Read tensors into existing ones; see `windeck.checkpoint.Checkpoint.read_many`."""
-    groups = group_ranges(chunk_ranges(entries, jobs))
+    portions = split_ranges(chunk_ranges(entries, jobs))
     _keep_freed_memory()
     # Where `get_many` takes most of the time, with the interpreter's lock, threads do not help.
     if not hasattr(store, "get_unchecked") and read_bytes(store) == READ_BYTES:
-        for group in groups:
-            yield from _read_group(store, namespace, group)
+        for portion in portions:
+            yield from _read_portion(store, namespace, portion)
         return
-    for done, error in parallel_map(groups, partial(_attempt, store, namespace)):
+    for done, error in parallel_map(portions, partial(_attempt, store, namespace)):
         yield from done
         if error is not None:
             raise error
@@ -172,21 +172,21 @@ def _keep_freed_memory() -> None:
 
 
 def _attempt(
-    store: Store, namespace: str, group: Sequence[ChunkRange]
+    store: Store, namespace: str, portion: Sequence[ChunkRange]
 ) -> tuple[list[tuple[str, int]], Exception | None]:
-    """Read a group; return the results before an error, and the error."""
+    """Read a portion; return the results before an error, and the error."""
     done: list[tuple[str, int]] = []
     try:
-        done.extend(_read_group(store, namespace, group))  # results before an error stay
+        done.extend(_read_portion(store, namespace, portion))  # results before an error stay
     except Exception as error:
         return done, error
     return done, None
 
 
-def _read_group(
-    store: Store, namespace: str, group: Sequence[ChunkRange]
+def _read_portion(
+    store: Store, namespace: str, portion: Sequence[ChunkRange]
 ) -> Iterator[tuple[str, int]]:
-    chunks = [(span, number) for span in group for number in range(span.first, span.stop)]
+    chunks = [(span, number) for span in portion for number in range(span.first, span.stop)]
     wanted = (span.wanted(namespace, number) for span, number in chunks)
     for (span, number), payload in zip(chunks, read_payloads(store, wanted), strict=True):
         span.write(number, payload)

@@ -288,8 +288,8 @@ def near(value: complex, tolerance: float = 0) -> Predicate:
                 return _distance(0, _compared_bits("==", math.inf, "float64"))
             center = complex(sought)
             if tolerance == 0:
-                parts = (rounded(part, dtype) for part in (center.real, center.imag))
-                center = complex(*map(float, parts))
+                sides = (rounded(side, dtype) for side in (center.real, center.imag))
+                center = complex(*map(float, sides))
             return _distance(center, _compared_bits("<=", Fraction(tolerance), "float64"))
         if isinstance(sought, complex):
             return _within([])

@@ -23,10 +23,10 @@ from windeck.checkpoint.stores.protocol import (
     check_compare_and_set,
     check_key,
     check_keys,
-    group_by_size,
     is_empty_range,
     iter_ascending,
     key_range,
+    portions_by_size,
 )
 from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.io.local_files import fsync_folder, temporary_path
@@ -174,15 +174,15 @@ class LevelDBStore:
         self._open  # noqa: B018 - raises before items are consumed
         count = 0
         try:
-            for group in group_by_size(iter_ascending(items), BATCH_BYTES):
-                embedded.refuse_reserved([key for key, _ in group])
-                self._check_space(sum(len(value) for _, value in group))
+            for portion in portions_by_size(iter_ascending(items), BATCH_BYTES):
+                embedded.refuse_reserved([key for key, _ in portion])
+                self._check_space(sum(len(value) for _, value in portion))
                 if not count:
                     # A table with these keys alone overlaps no other, so it is not rewritten, and
                     # it is deleted as a whole when the keys are removed.
                     self._flush()
-                self._write(group)
-                count += len(group)
+                self._write(portion)
+                count += len(portion)
         finally:
             if count:
                 # Otherwise LevelDB does it when it opens, for which there may be no space then.
@@ -274,10 +274,10 @@ def write_part(url: StoreURL, name: str, items: Items) -> int:
     try:
         part = _open_database(temporary, url)
         try:
-            for group in group_by_size(iter_ascending(items), BATCH_BYTES):
-                embedded.refuse_reserved([key for key, _ in group])
-                _write(part, group, (), where)
-                count += len(group)
+            for portion in portions_by_size(iter_ascending(items), BATCH_BYTES):
+                embedded.refuse_reserved([key for key, _ in portion])
+                _write(part, portion, (), where)
+                count += len(portion)
         finally:
             part.close()
         embedded.remove(path)

@@ -15,9 +15,9 @@ from windeck.checkpoint.stores.protocol import (
     check_compare_and_set,
     check_key,
     check_keys,
-    group_by_size,
     iter_ascending,
     key_range,
+    portions_by_size,
 )
 from windeck.checkpoint.stores.store_url import StoreURL
 
@@ -126,9 +126,9 @@ class MappingStore:
     def bulk_load(self, items: Items) -> int:
         count = 0
         self._open  # noqa: B018 - raises before items are consumed
-        for group in group_by_size(iter_ascending(items), 1 << 20):
-            self.put_many(group)
-            count += len(group)
+        for portion in portions_by_size(iter_ascending(items), 1 << 20):
+            self.put_many(portion)
+            count += len(portion)
         return count
 
     def delete_many(self, keys: Iterable[bytes]) -> None:

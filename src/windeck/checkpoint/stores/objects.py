@@ -37,10 +37,10 @@ from windeck.checkpoint.stores.protocol import (
     Items,
     check_key,
     check_keys,
-    group_by_size,
     is_empty_range,
     iter_ascending,
     key_range,
+    portions_by_size,
 )
 from windeck.checkpoint.stores.segments import (
     SegmentFile,
@@ -421,7 +421,7 @@ class ObjectStore:
         done: list[SegmentFile] = []
         waiting: deque[Task[None]] = deque()
         with Pool(_UPLOADS) as pool:
-            for pairs in group_by_size(iter_ascending(items), SEGMENT_BYTES):
+            for pairs in portions_by_size(iter_ascending(items), SEGMENT_BYTES):
                 segment, contents = encode_segment(group, pairs, prefix_of)
                 pairs.clear()  # release their memory
                 done.append(segment)

@@ -49,8 +49,8 @@ __all__ = [
     "check_keys",
     "check_value",
     "follow_writes",
-    "group_by_bytes",
-    "group_by_size",
+    "portions_by_bytes",
+    "portions_by_size",
     "is_empty_range",
     "iter_ascending",
     "iter_ascending_pieces",
@@ -549,40 +549,41 @@ def iter_ascending_pieces(items: Items) -> Iterator[tuple[bytes, bytes | Pieces]
         before = key
 
 
-def group_by_size(
+def portions_by_size(
     items: Iterable[tuple[bytes, bytes]], size: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Group pairs into lists of at most `size` bytes, or of one larger pair.
+    """Yield pairs in lists of at most `size` bytes, or of one larger pair.
 
     Examples
     --------
-    >>> [len(group) for group in group_by_size([(b"a", b"12"), (b"b", b"34"), (b"c", b"56")], 6)]
+    >>> pairs = [(b"a", b"12"), (b"b", b"34"), (b"c", b"56")]
+    >>> [len(portion) for portion in portions_by_size(pairs, 6)]
     [2, 1]
     """
-    return group_by_bytes(items, lambda pair: len(pair[0]) + len(pair[1]), size)
+    return portions_by_bytes(items, lambda pair: len(pair[0]) + len(pair[1]), size)
 
 
-def group_by_bytes(
+def portions_by_bytes(
     items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int
 ) -> Iterator[list[Item]]:
-    """Group items into lists of at most `limit` bytes, or of one larger item.
+    """Yield items in lists of at most `limit` bytes, or of one larger item.
 
     Examples
     --------
-    >>> list(group_by_bytes([5, 1, 2, 9], lambda size: size, 6))
+    >>> list(portions_by_bytes([5, 1, 2, 9], lambda size: size, 6))
     [[5, 1], [2], [9]]
     """
-    group: list[Item] = []
+    portion: list[Item] = []
     held = 0
     for item in items:
         size = bytes_of(item)
-        if group and held + size > limit:
-            yield group
-            group, held = [], 0
-        group.append(item)
+        if portion and held + size > limit:
+            yield portion
+            portion, held = [], 0
+        portion.append(item)
         held += size
-    if group:
-        yield group
+    if portion:
+        yield portion
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

@@ -32,10 +32,10 @@ from windeck.checkpoint.stores.protocol import (
     check_compare_and_set,
     check_key,
     check_keys,
-    group_by_size,
     is_empty_range,
     iter_ascending,
     key_range,
+    portions_by_size,
 )
 from windeck.checkpoint.stores.redis_durability import make_durable
 from windeck.checkpoint.stores.redis_settings import connection_settings, database_number
@@ -172,11 +172,11 @@ class RedisStore:
     def bulk_load(self, items: Items) -> int:
         self._note_write("writing")
         if not self._is_cluster:
-            return self._stream(group_by_size(iter_ascending(items), COMMAND_BYTES))
+            return self._stream(portions_by_size(iter_ascending(items), COMMAND_BYTES))
         count = 0
-        for group in group_by_size(iter_ascending(items), PIPELINE_BYTES):
-            self._execute("writing", *self._msets(group, SLOT_BYTES))
-            count += len(group)
+        for portion in portions_by_size(iter_ascending(items), PIPELINE_BYTES):
+            self._execute("writing", *self._msets(portion, SLOT_BYTES))
+            count += len(portion)
         return count
 
     def delete_many(self, keys: Iterable[bytes]) -> None:
@@ -455,11 +455,11 @@ class RedisStore:
         """Yield commands of about `size` bytes that write pairs."""
         values = dict(pairs)
         for keys in self._by_slot(list(values)):
-            for group in group_by_size(((key, values[key]) for key in keys), size):
-                yield _mset(group)
+            for portion in portions_by_size(((key, values[key]) for key in keys), size):
+                yield _mset(portion)
 
-    def _stream(self, groups: Iterable[list[tuple[bytes, bytes]]]) -> int:
-        """Write groups of pairs to one server without waiting for each reply; count the pairs.
+    def _stream(self, portions: Iterable[list[tuple[bytes, bytes]]]) -> int:
+        """Write portions of pairs to one server without waiting for each reply; count the pairs.
 
         Nothing is sent twice: the items were consumed, and a server that was restarted may also
         have lost pairs that it had acknowledged.
@@ -469,15 +469,15 @@ class RedisStore:
         count = unanswered = 0
         sizes: deque[int] = deque()
         try:
-            for group in groups:
-                size = sum(len(key) + len(value) for key, value in group)
+            for portion in portions:
+                size = sum(len(key) + len(value) for key, value in portion)
                 while sizes and (unanswered + size > UNANSWERED_BYTES or len(sizes) == UNANSWERED):
                     connection.read_response()
                     unanswered -= sizes.popleft()
-                connection.send_command(*_mset(group))
+                connection.send_command(*_mset(portion))
                 sizes.append(size)
                 unanswered += size
-                count += len(group)
+                count += len(portion)
             for _ in sizes:
                 connection.read_response()
         except BaseException as error:
@@ -490,19 +490,19 @@ class RedisStore:
         return count
 
     def _values(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield keys with their values, read in groups of about `READ_BYTES`."""
+        """Yield keys with their values, read in portions of about `READ_BYTES`."""
         at, count = 0, 64
         while at < len(keys):
-            group = keys[at : at + count]
+            portion = keys[at : at + count]
             values: dict[bytes, bytes | None] = {}
-            slots = self._by_slot(group)
+            slots = self._by_slot(portion)
             replies = self._execute("reading", *(("MGET", *some) for some in slots))
             for some, reply in zip(slots, replies, strict=True):
                 values.update(zip(some, reply, strict=True))
-            yield from ((key, values[key]) for key in group)
+            yield from ((key, values[key]) for key in portion)
             held = sum(len(value) for value in values.values() if value)
-            at += len(group)
-            count = max(16, min(8192, READ_BYTES * len(group) // max(1, held)))
+            at += len(portion)
+            count = max(16, min(8192, READ_BYTES * len(portion) // max(1, held)))
 
     def _scan_keys(self, prefix: bytes) -> set[bytes]:
         """Return all keys with a prefix.

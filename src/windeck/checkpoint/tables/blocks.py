@@ -213,8 +213,8 @@ def parse_index(name: str, payloads: Sequence[memoryview], buckets: tuple[int, i
     CorruptStoreError
         Naming the block.
     """
-    parts = [np.frombuffer(payload, INDEX_LINE) for payload in payloads]
-    lines = np.concatenate(parts) if parts else np.empty(0, INDEX_LINE)
+    arrays = [np.frombuffer(payload, INDEX_LINE) for payload in payloads]
+    lines = np.concatenate(arrays) if arrays else np.empty(0, INDEX_LINE)
     found = BlockIndex(lines)
     low, end = buckets
     entries, rows, dead = (lines[n].astype(np.int64) for n in ("entries", "rows", "dead"))

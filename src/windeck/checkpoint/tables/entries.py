@@ -120,17 +120,17 @@ def entries_from_removed(keys: Int64s, clocks: Int64s, shape: TableShape) -> Ent
     return Entries(keys, clocks, none, none, states, np.empty((0, shape.width), shape.storage))
 
 
-def concatenate(parts: Sequence[Entries]) -> Entries:
+def concatenate(batches: Sequence[Entries]) -> Entries:
     """Concatenate entries."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(batches) == 1:
+        return batches[0]
     return Entries(
-        np.concatenate([part.keys for part in parts]),
-        np.concatenate([part.versions for part in parts]),
-        np.concatenate([part.frequencies for part in parts]),
-        np.concatenate([part.seen for part in parts]),
-        np.concatenate([part.states for part in parts]),
-        np.concatenate([part.values for part in parts]),
+        np.concatenate([batch.keys for batch in batches]),
+        np.concatenate([batch.versions for batch in batches]),
+        np.concatenate([batch.frequencies for batch in batches]),
+        np.concatenate([batch.seen for batch in batches]),
+        np.concatenate([batch.states for batch in batches]),
+        np.concatenate([batch.values for batch in batches]),
     )
 
 
@@ -139,11 +139,11 @@ def merge_entries(newest_first: Iterable[Entries]) -> Entries:
 
     O(n log n) time.
     """
-    parts = [part for part in newest_first if len(part)]
-    if len(parts) == 1:
-        return parts[0]
-    every = concatenate(parts)
-    age = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    batches = [batch for batch in newest_first if len(batch)]
+    if len(batches) == 1:
+        return batches[0]
+    every = concatenate(batches)
+    age = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     order = np.lexsort((age, every.keys, every.buckets))
     keys = every.keys[order]
     first = np.ones(len(keys), bool)
@@ -210,13 +210,13 @@ def _merge_held(held: list[Entries | None]) -> Iterator[Entries]:
     end = min(
         (int(entries.buckets[-1]), int(entries.keys[-1])) for entries in held if entries is not None
     )
-    parts = []
+    batches = []
     for i, entries in enumerate(held):
         if entries is not None:
             count = _count_up_to(entries, end)
-            parts.append(entries.slice(0, count))
+            batches.append(entries.slice(0, count))
             held[i] = entries.slice(count, len(entries))
-    found = _drop_dead(merge_entries(parts))
+    found = _drop_dead(merge_entries(batches))
     if len(found):
         yield found
 

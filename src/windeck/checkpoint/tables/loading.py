@@ -196,7 +196,7 @@ def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:
         values = convert_values(found.values, shape)
         if options.reset_slots:
             whole = convert_values(np.full((len(values), shape.width), slots), shape)
-            whole[:, shape.part(0)] = values[:, shape.part(0)]
+            whole[:, shape.columns_of(0)] = values[:, shape.columns_of(0)]
             values = whole
         core.insert(
             found.keys, _shifted(found.versions, shift), found.frequencies,

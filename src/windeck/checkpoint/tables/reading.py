@@ -32,7 +32,7 @@ from windeck.checkpoint.format.table_entries import (
 )
 from windeck.checkpoint.format.values import LARGEST_PAYLOAD, Kind, Label, decode, read_payloads
 from windeck.checkpoint.stores import CorruptStoreError, View
-from windeck.checkpoint.stores.protocol import group_by_bytes, read_bytes
+from windeck.checkpoint.stores.protocol import portions_by_bytes, read_bytes
 from windeck.checkpoint.tables.blocks import (
     BlockIndex,
     parse_index,
@@ -105,24 +105,24 @@ class BlockReader:
         """Insert the entries of a range of buckets, which have to be new, into a native table."""
         numbers = self.index.touching(buckets.first, buckets.end)
         limit = max(INSERT_BYTES, read_bytes(self._view))
-        groups = group_by_bytes(numbers, self._sizes.__getitem__, limit)
+        portions = portions_by_bytes(numbers, self._sizes.__getitem__, limit)
         before = len(core) + core.counted
         every = self.index.total(numbers.start, numbers.stop).entries
         after: int | None = None
-        for group in groups:
-            payloads = list(self._payloads(group))
+        for portion in portions:
+            payloads = list(self._payloads(portion))
             # Few resizes, but no memory for entries that the index claims and the blocks lack.
-            read = self.index.total(numbers.start, group[-1] + 1).entries
+            read = self.index.total(numbers.start, portion[-1] + 1).entries
             core.reserve(before + min(every, 64 * read))
-            lines = self.index.lines(group[0], group[-1] + 1)
+            lines = self.index.lines(portion[0], portion[-1] + 1)
             wrong = core.insert_blocks(
                 payloads, lines, buckets.first, buckets.end, after=after, threads=THREADS
             )
             if wrong is not None:
-                self._block(group[wrong], payloads[wrong])  # raises an error that says what
+                self._block(portion[wrong], payloads[wrong])  # raises an error that says what
                 raise CorruptStoreError(
-                    f"{self._key(group[wrong]).decode()} is damaged: found an id first that is not "
-                    "after the last of the block before"
+                    f"{self._key(portion[wrong]).decode()} is damaged: found an id first that is "
+                    "not after the last of the block before"
                 )
             after = last_key(payloads[-1])
 

@@ -101,12 +101,12 @@ def export(
     if layout != "rows":
         raise ValueError(f"`layout` must be 'rows', got {layout!r}; save() writes blocks")
     prefix = _prefix(namespace, name)
-    shape, clock, parts, close = _open_table(table, name)
+    shape, clock, batches, close = _open_table(table, name)
     stored = replace(shape, dtype="float32")
     try:
         with opened(store) as place:
-            ids, written = [], slice(shape.width) if slots else shape.part(0)
-            for rows in _sorted_batches(parts):
+            ids, written = [], slice(shape.width) if slots else shape.columns_of(0)
+            for rows in _sorted_batches(batches):
                 ids.append(rows.keys)
                 values = convert_values(rows.values, stored)[:, written]
                 place.bulk_load(_pairs(prefix, rows.keys, values))
@@ -193,9 +193,9 @@ def import_rows(
         try:
             count = seen = 0
             pairs = place.scan(prefix)
-            while group := list(islice(pairs, _KEYS)):
-                seen += len(group)
-                count += _insert(core, table, prefix, group, header)
+            while portion := list(islice(pairs, _KEYS)):
+                seen += len(portion)
+                count += _insert(core, table, prefix, portion, header)
             if seen != header["rows"]:
                 raise CorruptStoreError(
                     f"{prefix.decode()} has {seen:,} rows, expected {header['rows']:,} as exported"
@@ -221,16 +221,16 @@ def _open_table(table: Any, name: str) -> tuple[TableShape, int, Iterable[Entrie
         return shape, table.info.clock, table.entries(), lambda: None
     core = check_table(name, table)
     shape, snapshot = table_shape(core), core.snapshot()
-    parts = iter_entries(snapshot, (0, BUCKETS), -1, shape)
-    return shape, int(snapshot.clock), parts, snapshot.close
+    batches = iter_entries(snapshot, (0, BUCKETS), -1, shape)
+    return shape, int(snapshot.clock), batches, snapshot.close
 
 
-def _sorted_batches(parts: Iterable[Entries]) -> Iterator[Entries]:
+def _sorted_batches(batches: Iterable[Entries]) -> Iterator[Entries]:
     """Yield the entries with rows in batches, each sorted as its keys in the store are."""
     held: list[Entries] = []
     size = 0
-    for part in parts:
-        rows = part.take(np.flatnonzero(part.states == ROW))
+    for batch in batches:
+        rows = batch.take(np.flatnonzero(batch.states == ROW))
         held.append(rows)
         size += rows.values.nbytes
         if size >= _WRITE_BYTES:
@@ -240,8 +240,8 @@ def _sorted_batches(parts: Iterable[Entries]) -> Iterator[Entries]:
         yield _sort_by_key(held)
 
 
-def _sort_by_key(parts: list[Entries]) -> Entries:
-    rows = concatenate(parts)
+def _sort_by_key(batches: list[Entries]) -> Entries:
+    rows = concatenate(batches)
     return rows.take(np.argsort(rows.keys.astype("S20"), kind="stable"))
 
 
@@ -253,11 +253,11 @@ def _pairs(prefix: bytes, ids: Int64s, values: Any) -> Iterator[tuple[bytes, byt
 def _remove_others(place: Store, prefix: bytes, known: Int64s) -> None:
     """Remove the rows of ids that are not in `known`, which is sorted."""
     found = place.keys(prefix)
-    while group := list(islice(found, _KEYS)):
-        ids = _parse_ids(prefix, group)
+    while portion := list(islice(found, _KEYS)):
+        ids = _parse_ids(prefix, portion)
         at = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
         there = known[at] == ids if len(known) else np.zeros(len(ids), bool)
-        place.delete_many(key for key, kept in zip(group, there, strict=True) if not kept)
+        place.delete_many(key for key, kept in zip(portion, there, strict=True) if not kept)
 
 
 def _parse_ids(prefix: bytes, found: Iterable[bytes]) -> Int64s:
@@ -298,20 +298,20 @@ def _check_header(header: Mapping[str, Any]) -> None:
 
 
 def _insert(
-    core: Any, table: Any, prefix: bytes, group: list[tuple[bytes, bytes]], header: dict[str, Any]
+    core: Any, table: Any, prefix: bytes, portion: list[tuple[bytes, bytes]], header: dict[str, Any]
 ) -> int:
     """Insert the rows of the ids that a table owns; return their number."""
     shape = TableShape(core.dim, core.slots)
-    columns = slice(shape.width) if header["with_slots"] else shape.part(0)
+    columns = slice(shape.width) if header["with_slots"] else shape.columns_of(0)
     given = columns.stop
-    for key, value in group:
+    for key, value in portion:
         if len(value) != 4 * given:
             raise CorruptStoreError(
                 f"{key.decode(errors='replace')} has {len(value)} bytes, expected {4 * given}"
             )
-    ids = _parse_ids(prefix, (key for key, _ in group))
+    ids = _parse_ids(prefix, (key for key, _ in portion))
     values = np.full((len(ids), shape.width), _slot_value(core, table), np.float32)
-    rows = np.frombuffer(b"".join(value for _, value in group), "<f4")
+    rows = np.frombuffer(b"".join(value for _, value in portion), "<f4")
     values[:, columns] = rows.reshape(len(ids), given)
     buckets = bucket_of(ids)
     own = (buckets >= core.first_bucket) & (buckets < core.end_bucket)

@@ -266,7 +266,7 @@ class TablesWriter:
 
     def __init__(self, embeddings: Mapping[str, Any] | None) -> None:
         self._stack, self._tables = ExitStack(), list[_EmbeddingWriter]()
-        self._parts: list[_BlocksWriter] = []
+        self._shards: list[_BlocksWriter] = []
         embeddings = embeddings or {}
         check_tables(embeddings)
         try:
@@ -298,26 +298,28 @@ class TablesWriter:
         label
             Its generation, save and part (the writer) are used.
         """
-        every = ((table, part) for table in self._tables for part in table.split())
-        self._parts = [_BlocksWriter(table, i, *part) for i, (table, part) in enumerate(every)]
+        every = ((table, shard) for table in self._tables for shard in table.split())
+        self._shards = [_BlocksWriter(table, i, *shard) for i, (table, shard) in enumerate(every)]
         return ParallelItems(
-            [(part.size, partial(part.blocks, namespace, label)) for part in self._parts],
+            [(shard.size, partial(shard.blocks, namespace, label)) for shard in self._shards],
             in_order=partial(self._blocks_in_order, namespace, label),
         )
 
     def _blocks_in_order(self, namespace: str, label: Label) -> Items:
-        for part in self._parts:
-            yield from part.blocks(namespace, label, ahead=True)
+        for shard in self._shards:
+            yield from shard.blocks(namespace, label, ahead=True)
 
     def index(self, namespace: str, label: Label) -> Items:
         """Yield the keys and values of the index, after `blocks` was exhausted."""
-        for part in self._parts:
-            yield from part.index(namespace, label)
+        for shard in self._shards:
+            yield from shard.index(namespace, label)
 
     def manifest_entries(self, writer: int) -> list[dict[str, Any]]:
         """Return the tables' entries for the writer's manifest, after all was written."""
         return [
-            table.manifest_entry(part.shard(writer) for part in self._parts if part.table is table)
+            table.manifest_entry(
+                shard.entry(writer) for shard in self._shards if shard.table is table
+            )
             for table in self._tables
         ]
 
@@ -458,7 +460,7 @@ class _BlocksWriter:
             self._bytes += len(value)
             yield keys.index(namespace, generation, writer, self._item, number), value
 
-    def shard(self, writer: int) -> TableShard:
+    def entry(self, writer: int) -> TableShard:
         """Return the description of what was written, after `index` was exhausted."""
         return TableShard(
             writer=writer, item=self._item, buckets=self._buckets, since=self.table.since,

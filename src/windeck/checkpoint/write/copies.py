@@ -109,19 +109,19 @@ def copy_tensors(
             starts[name] = total
             total += size
     memory = _take_memory(total, most)
-    parts = list[tuple[Any, Any]]()
+    tasks = list[tuple[Any, Any]]()
     for name, at in starts.items():
         copies = []
         for piece in chosen[name]:
             size = _bytes_of(piece.tensor)
             held = memory[at : at + size]
-            parts += _copies_of(piece.tensor, held)
+            tasks += _copies_of(piece.tensor, held)
             made = torch.from_numpy(held).view(piece.tensor.dtype).view(piece.tensor.shape)
             copies.append(TensorPiece(piece.box, made))
             at += _aligned(size)
         empty = torch.empty(0, dtype=tensors[name].dtype)
         tensors[name] = tensors[name]._replace(pieces=tuple(copies), data=empty)
-    _copy_all(parts, total)
+    _copy_all(tasks, total)
     return LentTensors(set(chosen) - set(starts)), memory
 
 
@@ -198,13 +198,13 @@ def _copies_of(tensor: torch.Tensor, into: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def _copy_all(parts: Sequence[tuple[Any, Any]], total: int) -> None:
+def _copy_all(tasks: Sequence[tuple[Any, Any]], total: int) -> None:
     def copy(number: int) -> None:
-        target, source = parts[number]
+        target, source = tasks[number]
         target[:] = source
 
     threads = 1 if total < _MIN_THREADED_BYTES else min(_MAX_THREADS, os.cpu_count() or 1)
-    run_in_threads(copy, len(parts), threads, portion=1)
+    run_in_threads(copy, len(tasks), threads, portion=1)
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:

@@ -106,7 +106,7 @@ def _tensor_item(name: str, entry: TensorEntry) -> dict[str, Any]:
         "kind": "tensor", "name": name, "dtype": entry.dtype, "shape": list(entry.shape),
         "elements": total, "bytes": None if width is None else width * total,
         "parts": len(entry.parts), "note": "", "stats": None, "histogram": None, "findings": None,
-        "blocks": [], "complete": False,
+        "samples": [], "complete": False,
     }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _add_values(
         item["note"] = f"Elements of dtype {entry.dtype} are not shown: they are no plain numbers."
         return
     if budget.take_values(min(item["elements"], max(limits.whole, 300))):
-        item["blocks"], item["complete"] = sample(view, namespace, entry, limits.whole)
+        item["samples"], item["complete"] = sample(view, namespace, entry, limits.whole)
     else:
         item["note"] = f"No values are shown: the page holds up to {limits.values:,}. "
     if not budget.take_bytes(entry.name, item["bytes"]):

@@ -55,12 +55,12 @@ function cell(value, hit) {
   return make("td", classes ? { class: classes } : {}, number(value));
 }
 
-function grid(block, asked) {
-  const columns = Math.max(...block.rows.map((row) => row.length), 0);
+function grid(sample, asked) {
+  const columns = Math.max(...sample.rows.map((row) => row.length), 0);
   const head = make("tr", {}, make("th", {}, ""));
-  for (let i = 0; i < columns; i += 1) head.append(make("th", { scope: "col" }, String((block.flat ? 0 : block.first) + i)));
-  const body = block.rows.map((row, r) => make("tr", {},
-    make("th", { scope: "row" }, block.flat ? String(block.at[r][0]) : place(block.at[r])),
+  for (let i = 0; i < columns; i += 1) head.append(make("th", { scope: "col" }, String((sample.flat ? 0 : sample.first) + i)));
+  const body = sample.rows.map((row, r) => make("tr", {},
+    make("th", { scope: "row" }, sample.flat ? String(sample.at[r][0]) : place(sample.at[r])),
     row.map((value) => cell(value, asked && asked(value)))));
   return make("div", { class: "scroll", tabindex: "0" },
     make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
@@ -100,11 +100,11 @@ function showTensor(item, asked) {
       histogram(item.histogram.edges, item.histogram.counts, "All finite values, in even bins."));
   }
   out.push(...findings(item));
-  if (item.blocks.length) {
+  if (item.samples.length) {
     out.push(make("h3", {}, item.complete ? "All values" : "Some of the values"));
-    for (const block of item.blocks) {
-      if (!item.complete) out.push(make("p", { class: "soft" }, block.label));
-      out.push(grid(block, asked));
+    for (const sample of item.samples) {
+      if (!item.complete) out.push(make("p", { class: "soft" }, sample.label));
+      out.push(grid(sample, asked));
     }
   }
   return out;

@@ -53,13 +53,13 @@ def digits_of(dtype: str) -> int:
 def sample(
     view: View, namespace: str, entry: TensorEntry, whole: int
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return blocks of values of a tensor, and whether they are the whole tensor."""
+    """Return samples of values of a tensor, and whether they are the whole tensor."""
     total = math.prod(entry.shape)
     complete = total <= whole
     if len(entry.shape) < 2:
         runs = [(0, total)] if complete else _spread(total, 64, 32)
-        blocks = [_vector(view, namespace, entry, *run) for run in runs]
-        return blocks, complete
+        samples = [_vector(view, namespace, entry, *run) for run in runs]
+        return samples, complete
     rows, columns = math.prod(entry.shape[:-1]), entry.shape[-1]
     width = columns if complete else min(columns, _COLUMNS)
     runs = [(0, rows)] if complete else _spread(rows, 8, 3)
@@ -79,7 +79,7 @@ def _vector(
     view: View, namespace: str, entry: TensorEntry, start: int, stop: int
 ) -> dict[str, Any]:
     box = ((start, stop),) if entry.shape else ()
-    values = _block(view, namespace, entry, box)
+    values = _values(view, namespace, entry, box)
     lines = range(0, len(values), _LINE)
     return {
         "label": f"[{start}:{stop}]",
@@ -97,7 +97,7 @@ def _matrix(
     lead = entry.shape[:-1]
     rows: list[list[Any]] = []
     for box, _ in boxes_in_range(lead, start, stop):
-        values = _block(view, namespace, entry, (*box, (0, width)))
+        values = _values(view, namespace, entry, (*box, (0, width)))
         rows += [values[i : i + width] for i in range(0, len(values), width)]
     return {
         "label": f"{_range(lead, start, stop)} × [0:{width}]",
@@ -121,7 +121,7 @@ def _index(lead: Sequence[int], place: int) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(place, lead))
 
 
-def _block(view: View, namespace: str, entry: TensorEntry, box: Any) -> list[Any]:
+def _values(view: View, namespace: str, entry: TensorEntry, box: Any) -> list[Any]:
     """Return the values of a box in row-major order, as JSON."""
     raw = np.ascontiguousarray(read_box(view, namespace, entry, box)).reshape(-1)
     digits = digits_of(entry.dtype)

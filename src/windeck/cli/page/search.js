@@ -19,8 +19,8 @@ function condition(text) {
   } };
 }
 
-function spot(block, r, c) {
-  return block.flat ? [block.at[r][0] + c] : [...block.at[r], block.first + c];
+function spot(sample, r, c) {
+  return sample.flat ? [sample.at[r][0] + c] : [...sample.at[r], sample.first + c];
 }
 
 // Values on the page that match: of tensors with their index, of tables with their id.
@@ -53,9 +53,9 @@ function* tensorMatches(item, holds) {
     }
     for (const [index, value] of item.findings.largest) if (holds(value)) yield { index, value };
   }
-  for (const block of item.blocks) {
-    for (const [r, row] of block.rows.entries()) {
-      for (const [c, value] of row.entries()) if (holds(value)) yield { index: spot(block, r, c), value };
+  for (const sample of item.samples) {
+    for (const [r, row] of sample.rows.entries()) {
+      for (const [c, value] of row.entries()) if (holds(value)) yield { index: spot(sample, r, c), value };
     }
   }
 }

@@ -1,4 +1,4 @@
-"""Bytes of the rows behind blocks, which windows that begin in a block reach into."""
+"""Bytes of the rows after blocks, which windows that begin in a block reach into."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from windeck._util.indices import Int64
 from windeck.io.row_reader import RowReader
 
-__all__ = ["bytes_behind"]
+__all__ = ["bytes_after"]
 
 
-def bytes_behind(
+def bytes_after(
     reader: RowReader, names: tuple[str, ...], span: int, highs: Int64, series_offsets: Int64
 ) -> Int64:
-    """Return about how many bytes are read behind each block, where the next one is not read too.
+    """Return about how many bytes are read after each block, where the next one is not read too.
 
     Of Arrow files these are the rows. Of a row group of Parquet they are its first pages, and a
     compressed record batch is read as a whole.
@@ -25,7 +25,7 @@ def bytes_behind(
     span
         Rows of a window.
     highs
-        int64 of shape (blocks,): the row behind each block.
+        int64 of shape (blocks,): the row after each block.
     series_offsets
         int64 of shape (series + 1,): first rows of the series; no window crosses them.
 
@@ -38,7 +38,7 @@ def bytes_behind(
     stored, split = reader.stored_parts(names)
     before = np.concatenate([[0.0], np.cumsum(stored)])
     edges = reader.part_offsets
-    # Of the part in which the rows begin, those that share it; whole parts behind it.
+    # Of the part in which the rows begin, those that share it; whole parts after it.
     part = np.minimum(np.searchsorted(edges, highs, side="right") - 1, len(stored) - 1)
     last = np.minimum(np.searchsorted(edges, highs + rows, side="left"), len(stored))
     first = _first_bytes(reader, names, span)
