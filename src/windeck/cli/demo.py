@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from windeck._util.imports import needs_torch
 from windeck.cli.output import print_lines
 from windeck.cli.parser import (
     add_csv_options,
@@ -56,7 +57,8 @@ def add_parser(subparsers: Any) -> None:
 @one_line_errors("windeck demo", name_csv_options)
 def run(options: argparse.Namespace) -> None:
     """Run the demo; RuntimeError if a claim about the resumed run is not true."""
-    import torch
+    with needs_torch("the demo"):
+        import torch
 
     from windeck.cli import demo_job
     from windeck.cli.demo_data import infer_columns, write_load_curve
