@@ -48,7 +48,7 @@ __all__ = [
     "web",
 ]
 
-pytest_plugins = ["support.crashes"]
+pytest_plugins = ["support.crashes", "support.missing_packages"]
 
 # No test may fail because a machine is busy.
 settings.register_profile("windeck", deadline=None)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from windeck._core import LCG, ORDER_VERSION, Permutation
-from windeck._util.imports import imported
+from windeck._util.imports import has_torch, imported, needs_torch
 
 if TYPE_CHECKING:
     from windeck.diagnosis.diagnosing import doctor
@@ -87,14 +87,18 @@ _NAMES_OF = {
     "windows.windows": ("Windows",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+_NEED_TORCH = ("embeddings", "loader")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'windeck' has no attribute {name!r}")
-    value = globals()[name] = imported(f"windeck.{_MODULE_OF[name]}", name)
+    with needs_torch(f"windeck.{name}"):
+        value = globals()[name] = imported(f"windeck.{_MODULE_OF[name]}", name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """Return the public names; without torch those that work, so that `help(windeck)` does."""
+    needing = () if has_torch() else _NEED_TORCH
+    return sorted(name for name in __all__ if _MODULE_OF.get(name) not in needing)

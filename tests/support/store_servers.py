@@ -35,7 +35,7 @@ def unavailable(reason: str) -> NoReturn:
     """Skip the test; fail it under continuous integration."""
     if os.environ.get("CI"):
         pytest.fail(f"{reason} (skipped elsewhere, but CI is set)")
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def need(kind: str) -> None:

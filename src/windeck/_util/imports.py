@@ -1,10 +1,48 @@
-"""Imports of what is asked for, when it is."""
+"""Imports of modules on first use, and of packages that may not be installed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-__all__ = ["imported", "lazy_attributes"]
+__all__ = ["has_torch", "imported", "lazy_attributes", "needs_torch"]
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed, without importing it."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec("torch") is not None
+    except (ImportError, ValueError):  # an import hook refuses it; a module without a spec
+        return False
+
+
+@contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """Give the import of something that needs torch an error that says so.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If the body imports torch, and it is not installed.
+
+    Examples
+    --------
+    >>> with needs_torch("windeck.Loader"):
+    ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    Traceback (most recent call last):
+        ...
+    ModuleNotFoundError: windeck.Loader needs torch, which is not installed: pip install torch
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"{what} needs torch, which is not installed: pip install torch", name="torch"
+        ) from None
 
 
 def imported(module: str, name: str) -> Any:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from windeck._util.imports import imported
+from windeck._util.imports import has_torch, imported, needs_torch
 
 if TYPE_CHECKING:
     from windeck.checkpoint import stores
@@ -109,6 +109,14 @@ _MODULE_OF = {
     "verify": "read.verifying",
     "wait": "background",
 }
+_NEED_TORCH: tuple[str, ...] = (
+    "foreign.importing",
+    "foreign.keyed",
+    "inspecting",
+    "loading",
+    "saving",
+)
+_NEED_TORCH += ("sharded_saving", "write.plans")
 
 
 def __getattr__(name: str) -> Any:
@@ -117,9 +125,12 @@ def __getattr__(name: str) -> Any:
 
         return import_module("windeck.checkpoint.stores")
     if name in _MODULE_OF:
-        return imported(f"windeck.checkpoint.{_MODULE_OF[name]}", name)
+        with needs_torch(f"windeck.checkpoint.{name}"):
+            return imported(f"windeck.checkpoint.{_MODULE_OF[name]}", name)
     raise AttributeError(f"module 'windeck.checkpoint' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """Return the public names; without torch those that work, so that `help` of the module does."""
+    needing = () if has_torch() else _NEED_TORCH
+    return sorted(name for name in __all__ if _MODULE_OF.get(name) not in needing)

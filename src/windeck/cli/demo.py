@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from windeck._util.imports import needs_torch
 from windeck.cli.output import print_lines
 from windeck.cli.parser import (
     add_csv_options,
@@ -78,7 +79,8 @@ def run(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace, path: str) -> None:
     """Train on a file, kill, resume and compare; RuntimeError if a claim is not true."""
-    import torch
+    with needs_torch("the demo"):
+        import torch
 
     from windeck.cli import demo_job
     from windeck.cli.demo_data import infer_columns

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from windeck._util.imports import needs_torch
 from windeck._util.terminal import escaped
 from windeck._util.validation import check_bytes
 from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, slices
@@ -108,7 +109,8 @@ def _print(arguments: Namespace, found: ManifestContents, written: list[Path]) -
 def _write_safetensors(
     store: Store, found: ManifestContents, file: Path, name: str | None, options: dict[str, Any]
 ) -> list[Path]:
-    from windeck.checkpoint import safetensors
+    with needs_torch("export to safetensors files"):
+        from windeck.checkpoint import safetensors
 
     root = (name or "model").rstrip("/")
     if root not in found.trees:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from windeck._util.imports import needs_torch
 from windeck.checkpoint.stores import Store, open_store
 
 __all__ = ["open_path"]
@@ -23,7 +24,8 @@ def open_path(path: str) -> Store:
     ValueError, OSError
         For a file that cannot be read, or with values or columns of other types.
     """
-    from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
+    with needs_torch(f"reading {path}"):
+        from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
 
     try:
         return _open_table(path) if Path(path).suffix in TABLE_SUFFIXES else open_file(path)

@@ -15,7 +15,7 @@ from windeck.cli.session import UsageError, redacted_url, reported_errors
 __all__ = ["VIEW_COMMANDS", "main", "process", "view_parser"]
 
 #: Commands of `windeck` but for `view`, and the modules of this package that define them.
-COMMANDS = {"demo": "demo", "doctor": "doctor", "prepare": "prepare"}
+COMMANDS = {"demo": "demo", "describe": "describe", "doctor": "doctor", "prepare": "prepare"}
 #: Commands of `windeck view URL`, and the modules of this package that define them.
 VIEW_COMMANDS = {
     "ls": "ls",

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windeck._core import default_threads
+from windeck._util.imports import needs_torch
 from windeck._util.lru_cache import LRUCache
 from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
@@ -467,7 +468,8 @@ class PackedSequences:
         >>> next(iter(wd.Loader(packed, batch_size=2, shuffle=True)))["inputs"].shape
         torch.Size([2, 10])
         """
-        from windeck.packing.device import DevicePackedSequences
+        with needs_torch("PackedSequences.to"):
+            from windeck.packing.device import DevicePackedSequences
 
         return DevicePackedSequences(self, device)
 
@@ -476,7 +478,8 @@ class PackedSequences:
 
         Opens every shard to learn its dtype, and reads no tokens.
         """
-        from windeck.packing.device import device_bytes
+        with needs_torch("PackedSequences.device_bytes"):
+            from windeck.packing.device import device_bytes
 
         return device_bytes(self)
 

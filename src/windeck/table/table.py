@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from windeck._util.imports import needs_torch
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_bytes
@@ -902,7 +903,8 @@ class Table:
         table, and crashes the process if the memory is read-only.
         """
         self._check_in_memory("to_torch()")
-        import torch
+        with needs_torch("Table.to_torch"):
+            import torch
 
         with warnings.catch_warnings():
             # torch has no read-only tensors, and warns about every read-only array.

@@ -21,6 +21,7 @@ import numpy as np
 from windeck import _core
 from windeck._core import Permutation, hash_words, permute_keyed
 from windeck._util.fingerprints import digest
+from windeck._util.imports import needs_torch
 from windeck._util.indices import Int64, as_indices
 from windeck.orders import BlockPermutation, Sequential, block_group
 from windeck.sources import Batch, Fingerprint, Order, Source
@@ -133,7 +134,8 @@ class BalancedWindows(Generic[WindowsT]):
         >>> bool((next(iter(one))["start"] == next(iter(other))["start"]).all())
         True
         """
-        from windeck.windows.device_balanced import DeviceBalancedWindows
+        with needs_torch("BalancedWindows.to"):
+            from windeck.windows.device_balanced import DeviceBalancedWindows
 
         if self.blocks is not None:
             raise TypeError("windows that are dealt in blocks have no order on a device")

@@ -12,6 +12,7 @@ import numpy as np
 
 from windeck import _core
 from windeck._util.html import html_table
+from windeck._util.imports import needs_torch
 from windeck._util.indices import Int64, as_indices, is_integer
 from windeck._util.options import explain_options
 from windeck.orders import BlockPermutation
@@ -519,7 +520,8 @@ class Windows:
         >>> next(iter(loader))["past_target"].shape
         torch.Size([16, 24, 1])
         """
-        from windeck.windows.device import DeviceWindows
+        with needs_torch("Windows.to"):
+            from windeck.windows.device import DeviceWindows
 
         self._refuse_streamed("to()")
         return DeviceWindows(self, self.table, self._spec, self._selection, device)

@@ -9,7 +9,10 @@ A save is one commit. `dcp.save` writes a checkpoint that `checkpoint.open` and 
 read, and `dcp.load` reads checkpoints of `checkpoint.save`. Nothing is pickled.
 """
 
-from windeck.checkpoint.dcp.reader import StoreReader
-from windeck.checkpoint.dcp.writer import StoreWriter
+from windeck._util.imports import needs_torch
+
+with needs_torch("windeck.checkpoint.dcp"):
+    from windeck.checkpoint.dcp.reader import StoreReader
+    from windeck.checkpoint.dcp.writer import StoreWriter
 
 __all__ = ["StoreReader", "StoreWriter"]

@@ -1,0 +1,1 @@
+"""Descriptions for ``windeck describe``: what files hold, and the Python that loads them."""

@@ -1,0 +1,372 @@
+"""Descriptions of tables: Parquet, Arrow IPC and CSV files with a column for each value."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windeck import Table
+from windeck._util.imports import has_torch
+from windeck._util.text import format_bytes, plural
+from windeck.cli.demo_data import FIRST_ROWS, infer_columns
+from windeck.cli.description.description import Column, Description, call, literal
+from windeck.io import filesystem
+from windeck.io.conversion import is_categorical, value_type
+from windeck.io.csv_options import date_formats
+from windeck.io.filesystem import RangeReader
+from windeck.io.formats import open_file, open_files
+from windeck.io.record_batches import DataFile
+from windeck.io.remote import RemotePath, mount_url
+
+__all__ = ["MOST_FILES", "SAMPLE_BYTES", "describe_table", "first_rows"]
+
+#: Rows and bytes in memory of a sample, bytes of a sample of CSV, and files that are opened.
+SAMPLE_ROWS, SAMPLE_BYTES, SAMPLE_CSV, MOST_FILES = 1_000_000, 256 << 20, 32 << 20, 1000
+#: Most different texts of a column that is read as categories, and those that are always few.
+_MOST_CATEGORIES, _FEW = 1000, 20
+#: Words in names of columns whose future values are known.
+_KNOWN_WORDS = frozenset(
+    (
+        *("holiday", "holidays", "weekday", "weekend", "dayofweek", "dow", "hour", "day", "month"),
+        *("quarter", "week", "year", "season", "promo", "promotion", "onpromotion", "event"),
+        *("school", "workday", "workingday", "calendar", "schedule", "planned"),
+    )
+)
+_CONTEXT, _HORIZON, _LEAST_ROWS = 168, 24, 24
+#: Dates of a CSV file that are looked at for their format.
+_DATES = 10_000
+#: Units of durations in `max_gap`, by NumPy's.
+_UNITS = {"h": "h", "m": "min", "s": "s", "ms": "ms", "us": "us"}
+_PARTS = "the time is in several columns, of which Table.read takes one: rows are taken in order"
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """The guessed use of columns; `notes` has what could not be guessed."""
+
+    ids: tuple[str, ...] = ()
+    time: str | None = None
+    parts: tuple[str, ...] = ()
+    target: str | None = None
+    timestamp_format: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def describe_table(
+    path: str,
+    files: Sequence[str],
+    *,
+    ids: Sequence[str] | None = None,
+    time: str | None = None,
+    notes: Sequence[str] = (),
+) -> Description:
+    """Describe the table in some files, from metadata and a sample of bounded size.
+
+    Parameters
+    ----------
+    path, files
+        The path as given, and the files that it names.
+    ids, time
+        Columns that are known; None to guess them.
+    notes
+        Further notes.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError, KeyError
+        As `windeck.Table.read`.
+    """
+    opened = open_files(files[:MOST_FILES])
+    kinds = "/".join(dict.fromkeys(file.kind for file in opened))
+    sample = _sampled([file.path for file in opened], opened)
+    roles = _guess(sample, ids, time)
+    options = _read_options(sample, roles)
+    width = _row_bytes(sample, options)
+    is_head = sample[0] != opened[0].path
+    stated = sum(file.num_rows for file in opened)
+    limit = min(SAMPLE_ROWS, SAMPLE_BYTES // width)
+    is_cut = stated > limit and kinds != "CSV"  # whose rows are an estimate, of few bytes here
+    table = _read(sample, options, limit if is_cut else None)
+    types = {field.name: _type(field.type) for field in open_file(sample[0]).schema}
+    is_sample = is_cut or is_head or len(opened) < len(files)
+    total = stated if is_cut or is_head else len(table)
+    total = max(len(table), total) * len(files) // len(opened)
+    about = "about " if is_head or len(opened) < len(files) else ""
+    columns = _columns(table, types, roles)
+    facts = {
+        "format": kinds,
+        "files": len(files),
+        "rows": total,
+        "rows_are_exact": not about,
+        "bytes_in_memory": width * total,
+        "sampled_rows": len(table) if is_sample else None,
+        **_series_facts(table),
+    }
+    summary = (
+        f"a table of {about}{total:,} rows in {plural(len(files), f'{kinds} file')}, "
+        f"about {format_bytes(width * total)} in memory"
+    )
+    told = [*notes, *_notes(table, roles, total if is_sample else None)]
+    code = _code(path, table, roles, columns, options)
+    return Description(path, "table", summary, facts, columns, told, code)
+
+
+def _type(kind: pa.DataType) -> str:
+    """Return the name of a type, as dtypes are called: float64 for double."""
+    kind = value_type(kind)
+    floating = pa.types.is_floating(kind)
+    return f"float{kind.bit_width}" if floating else str(kind)
+
+
+def first_rows(files: Sequence[DataFile], names: Sequence[str], rows: int) -> pa.Table:
+    """Return some columns of the first rows of the first file that has any."""
+    for file in files:
+        batches = list(file.prepare(names).batches(names, 0, rows))
+        if sum(map(len, batches)):
+            return pa.Table.from_batches(batches).unify_dictionaries()
+    return pa.schema([(name, pa.null()) for name in names]).empty_table()
+
+
+def _sampled(files: Sequence[str], opened: Sequence[DataFile]) -> Sequence[str]:
+    """Return the files, or a file in memory with the first lines if they are long texts."""
+    sizes = 0
+    for file, data in zip(files, opened, strict=True):
+        if data.kind == "CSV":
+            with RangeReader(file) as reader:
+                sizes += reader.size * (8 if file.lower().endswith((".gz", ".bz2")) else 1)
+    if sizes <= SAMPLE_CSV:
+        return files
+    with filesystem.open_text(files[0], whole=False) as text:
+        head = bytes(text.read(SAMPLE_CSV))
+    name = os.path.basename(files[0]).removesuffix(".gz").removesuffix(".bz2")
+    lines = pa.py_buffer(head[: head.rfind(b"\n") + 1] or head)
+    return [RemotePath(f"memory://{name}", mount_url(f"memory://{name}").mount, lines)]
+
+
+def _guess(files: Sequence[str], ids: Sequence[str] | None, time: str | None) -> _Roles:
+    """Return the roles of columns by the rules of `infer_columns`."""
+    source: Any = files if len(files) > 1 else files[0]
+    csv: dict[str, Any] = {}
+    try:
+        found = infer_columns(source, ids=ids, time=time)
+        if not found.time and time is None and (dates := _dates(files[0])):
+            time, csv = dates
+            found = infer_columns(source, ids=ids, time=time, csv=csv)
+    except ValueError as error:
+        if "no column of numbers" not in str(error):
+            raise
+        reason = "there is no column of numbers to forecast"
+        return _Roles(tuple(ids or ()), time, notes=(reason,))
+    roles = _Roles(found.ids, None, (), found.target, csv.get("timestamp_format"))
+    if len(found.time) > 1:
+        return replace(roles, parts=found.time, notes=(_PARTS,))
+    if not found.time:
+        return replace(roles, notes=(found.note.partition("; --time")[0],))
+    kind = value_type(open_file(files[0]).schema.field(found.time[0]).type)
+    if is_categorical(kind) and not csv:
+        note = f"column {found.time[0]!r} has times as text, expected timestamps: rows are in order"
+        return replace(roles, notes=(note,))
+    return replace(roles, time=found.time[0])
+
+
+def _dates(path: str) -> tuple[str, dict[str, str]] | None:
+    """Return a CSV column of dates that are not ISO 8601, and their format, if one alone fits."""
+    file = open_file(path)
+    if file.kind != "CSV":
+        return None
+    names = [field.name for field in file.schema if is_categorical(field.type)]
+    head = first_rows([file], names, _DATES) if names else pa.table({})
+    for name in head.column_names:
+        texts = head[name].drop_null().to_pylist()
+        formats = date_formats(texts)
+        # With dots between its parts a date has the day first wherever it is written so.
+        if formats and (len(formats) == 1 or "." in texts[0]):
+            return name, {"timestamp_format": formats[0]}
+    return None
+
+
+def _read_options(files: Sequence[str], roles: _Roles) -> dict[str, Any]:
+    """Return the arguments of `Table.read` for the columns that a table can hold."""
+    file = open_file(files[0])
+    used = {*roles.ids, roles.time, *roles.parts}
+    fields = [field for field in file.schema if field.name not in used]
+    numbers, texts, decimals = list[str](), list[str](), False
+    for field in fields:
+        kind = value_type(field.type)
+        decimals |= pa.types.is_decimal(kind)
+        if is_categorical(kind):
+            texts.append(field.name)
+        elif any(test(kind) for test in _READABLE):
+            numbers.append(field.name)
+    head = first_rows([file], texts, FIRST_ROWS) if texts else pa.table({})
+    categories = [
+        name for name in texts
+        if len(head[name].unique()) <= min(_MOST_CATEGORIES, max(_FEW, len(head) / 20))
+    ]  # fmt: skip
+    kept = [field.name for field in fields if field.name in {*numbers, *categories}]
+    return {
+        "columns": None if len(kept) == len(fields) else kept,
+        "id_columns": list(roles.ids),
+        "timestamp_column": roles.time,
+        "timestamp_format": roles.timestamp_format,
+        "categories": categories,
+        "dtype": "float64" if decimals else None,
+    }
+
+
+_READABLE = (
+    *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal),
+    pa.types.is_null,
+)
+
+
+def _row_bytes(files: Sequence[str], options: Mapping[str, Any]) -> int:
+    """Return the bytes of a row in memory, at least 1."""
+    rows = sum(open_file(file).num_rows for file in files[:1])
+    return max(1, -(-Table.estimate(files[:1], **options) // max(1, rows)))
+
+
+def _read(files: Sequence[str], options: dict[str, Any], rows: int | None) -> Table:
+    """Read the first rows, None for all; add ``sort`` to the options if rows are not grouped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of repeated times, which the notes have
+        first = None if rows is None else (0, rows)
+        table = Table.read(list(files), rows=first, sort=True, **options)
+    options["sort"] = table.report.regrouped or None
+    return table
+
+
+def _columns(table: Table, types: Mapping[str, str], roles: _Roles) -> list[Column]:
+    """Return the columns with roles, in the order of the file."""
+    fixed = dict.fromkeys(roles.ids, "id") | dict.fromkeys(roles.parts, "part of a date")
+    if roles.time is not None:
+        fixed[roles.time] = "time"
+    found = []
+    for name, kind in types.items():
+        column = table.columns.get(name)
+        role = fixed.get(name) or _role(table, name, roles)
+        if column is None and name not in fixed:
+            role = f"left out: {'text' if kind == 'string' else kind}"
+        missing = None if column is None else column.missing or 0
+        found.append(Column(name, kind, role, missing))
+    return found
+
+
+def _role(table: Table, name: str, roles: _Roles) -> str:
+    if name == roles.target:
+        return "target"
+    if name not in table.columns:
+        return ""
+    if table.num_series > 1 and _is_static(table, name):
+        return "static covariate"
+    words = set(re.split(r"[\W_]+", name.lower()))
+    return "known covariate" if words & _KNOWN_WORDS else "past covariate"
+
+
+def _is_static(table: Table, name: str) -> bool:
+    """Return whether a column has one value in each series of a table."""
+    values, starts = table[name], table.offsets[:-1][np.diff(table.offsets) > 0]
+    if not len(starts):
+        return False
+    same = np.zeros(len(values), dtype=bool)
+    same[1:] = values[1:] == values[:-1]
+    same[starts] = True
+    return bool(same.all())
+
+
+def _series_facts(table: Table) -> dict[str, Any]:
+    lengths, report = np.diff(table.offsets), table.report
+    span = report.span
+    first_last = None if span is None else [_stamp(tick, report.unit) for tick in span]
+    return {
+        "series": table.num_series,
+        "series_rows": [int(lengths.min()), int(lengths.max())] if len(lengths) else [0, 0],
+        "span": first_last,
+        "step": None if report.step is None else str(report.step),
+        "gaps": int(report.breaks.sum()),
+        "repeated_times": int(report.duplicates_sorted.sum()),
+    }
+
+
+def _stamp(tick: int, unit: str | None) -> str:
+    return str(tick) if unit is None else str(np.datetime64(tick, unit))  # type: ignore[call-overload]
+
+
+def _notes(table: Table, roles: _Roles, total: int | None) -> list[str]:
+    """Return the series, their span, steps and gaps, and what was guessed, as sentences."""
+    lines = table.explain().splitlines()
+    begin = next(i for i, line in enumerate(lines) if re.match(r"[\d,]+ series of ", line))
+    notes = lines[begin:]
+    if roles.time is not None and not table.report.breaks.any():
+        notes.append("no gaps: no step is larger than the usual one")
+    if total is not None:
+        notes.append(f"from a sample: the first {len(table):,} of {total:,} rows")
+    notes += [note for note in roles.notes if note]
+    if roles.target is not None:
+        notes.append("roles are guesses, by names and values: change them where they are wrong")
+    return notes
+
+
+def _code(
+    path: str,
+    table: Table,
+    roles: _Roles,
+    columns: Sequence[Column],
+    options: Mapping[str, Any],
+) -> list[str]:
+    """Return the lines that read the table and make windows of it."""
+    lines = ["import windeck as wd", ""]
+    lines += call("table", literal(path), "wd.Table.read", options)
+    named: dict[str, list[str]] = {}
+    for column in columns:
+        named.setdefault(column.role, []).append(column.name)
+    lengths = np.diff(table.offsets)
+    usual = int(np.median(lengths)) if len(lengths) else 0
+    usual = usual if usual >= _LEAST_ROWS else int(lengths.max(initial=0))
+    if roles.target is None or usual < _LEAST_ROWS:
+        return lines
+    horizon = min(_HORIZON, usual // 10)
+    context = min(_CONTEXT, usual // 2 - horizon)
+    covariates = {
+        f"{role}_covariates": named.get(f"{role} covariate", [])
+        for role in ("known", "past", "static")
+    }
+    given = {
+        "context_length": context,
+        "prediction_length": horizon,
+        "target_columns": roles.target,
+        **covariates,
+        "max_gap": _max_gap(table, context + horizon),
+        "dtype": _dtypes(table, covariates.values()),
+    }
+    lines += call("windows", "table", "wd.Windows", given)
+    if has_torch():
+        lines.append("loader = wd.Loader(windows, batch_size=16, shuffle=True)")
+    return lines
+
+
+def _max_gap(table: Table, rows: int) -> str | int | None:
+    """Return the usual step if windows without gaps are most of those that there are."""
+    step, breaks = table.report.step, int(table.report.breaks.sum())
+    if step is None or not breaks or breaks * rows > len(table) // 2:
+        return None
+    if not isinstance(step, np.timedelta64):
+        return int(step)
+    for unit, name in _UNITS.items():
+        whole = np.timedelta64(1, unit)  # type: ignore[call-overload]
+        if step >= whole and step % whole == np.timedelta64(0):
+            return f"{step // whole}{name}"
+    return None
+
+
+def _dtypes(table: Table, roles: Any) -> dict[str, str]:
+    """Return float32 for the columns of roles whose columns have several dtypes."""
+    mixed = [names for names in roles if len({table.columns[name].dtype for name in names}) > 1]
+    return {name: "float32" for names in mixed for name in names}

@@ -1,0 +1,362 @@
+"""`windeck describe`: what it says of each kind of file, and that the Python it prints runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+import windeck as wd
+from support.programs import command
+from support.token_files import llm_c_header, write_mds, write_megatron
+
+HOURS = pa.array([datetime(2024, 1, 1) + timedelta(hours=h) for h in range(400)] * 2)
+SITES = ["a"] * 400 + ["b"] * 400
+
+
+def described(*paths: str) -> Any:
+    """Return the document that describes a path."""
+    code, out, err = command("describe", "--json", *paths)
+    assert (code, err) == (0, "")
+    (line,) = out.splitlines()
+    return json.loads(line)
+
+
+def refused(*paths: str) -> str:
+    """Return the sentence for paths that cannot be described."""
+    code, out, err = command("describe", *paths)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert err.startswith("windeck describe: ")
+    return err.removeprefix("windeck describe: ").strip()
+
+
+def executed(found: Any) -> dict[str, Any]:
+    """Return the variables of the printed code, after a batch of the loader."""
+    names: dict[str, Any] = {}
+    exec(found["code"], names)
+    if "loader" in names:
+        names["batch"] = next(iter(names["loader"]))
+    return names
+
+
+def roles(found: Any) -> dict[str, str]:
+    return {column["name"]: column["role"] for column in found["columns"]}
+
+
+def curves() -> pa.Table:
+    rng = np.random.default_rng(0)
+    return pa.table(
+        {
+            "site": SITES,
+            "timestamp": HOURS,
+            "load": pa.array(rng.random(800), mask=rng.random(800) < 0.01),
+            "temperature": rng.random(800).astype(np.float32),
+            "lights": rng.random(800),
+            "holiday": np.arange(800) % 24 == 0,
+            "area": np.repeat([3.5, 4.5], 400),
+            "note": [f"text {number}" for number in range(800)],
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_table_has_roles_series_and_code_that_runs() -> None:
+    pq.write_table(curves(), "curves.parquet")
+    found = described("curves.parquet")
+    assert found["kind"] == "table"
+    assert (found["format"], found["files"], found["rows"], found["series"]) == (
+        *("Parquet", 1, 800),
+        2,
+    )
+    assert found["rows_are_exact"]
+    assert found["sampled_rows"] is None
+    assert found["span"] == ["2024-01-01T00:00:00.000000", "2024-01-17T15:00:00.000000"]
+    assert (found["gaps"], found["repeated_times"]) == (0, 0)
+    assert roles(found) == {
+        "site": "id",
+        "timestamp": "time",
+        "load": "target",
+        "temperature": "past covariate",
+        "lights": "past covariate",
+        "holiday": "known covariate",
+        "area": "static covariate",
+        "note": "left out: text",
+    }
+    missing = {column["name"]: column["missing"] for column in found["columns"]}
+    assert missing["load"] == curves()["load"].null_count
+    batch = executed(found)["batch"]
+    assert batch["past_target"].shape == (16, 168, 1)
+    assert batch["future_known"].shape == (16, 24, 1)
+    assert batch["past_covariates"].shape == (16, 168, 2)
+    assert batch["static"].shape == (16, 1)
+
+
+@pytest.mark.parametrize("name", ["curves.feather", "curves.csv", "parts"])
+def test_tables_of_every_format(name: str) -> None:
+    if name == "parts":
+        Path(name).mkdir()
+        pq.write_table(curves()[:400], f"{name}/part1.parquet")
+        pq.write_table(curves()[400:], f"{name}/part2.parquet")
+    elif name.endswith("csv"):
+        from pyarrow import csv
+
+        csv.write_csv(curves(), name)
+    else:
+        feather.write_feather(curves(), name, compression="uncompressed")
+    found = described(name)
+    assert (found["rows"], found["series"], roles(found)["load"]) == (800, 2, "target")
+    assert executed(found)["table"].num_rows == 800
+
+
+def test_a_csv_file_with_gaps_dates_of_its_own_and_rows_of_series_in_turn() -> None:
+    lines = ["station;when;load"]
+    for hour in range(400):
+        if not 50 <= hour < 53:
+            when = datetime(2024, 1, 1) + timedelta(hours=hour)
+            lines += [f"{name};{when:%d.%m.%Y %H:%M};{hour}.5" for name in "ab"]
+    Path("gaps.csv").write_text("\n".join(lines).replace(";", ",") + "\n")
+    found = described("gaps.csv")
+    assert (found["gaps"], found["series"], found["step"]) == (2, 2, "3600 seconds")
+    assert any("2 breaks in 2 series" in note for note in found["notes"])
+    assert 'timestamp_format="%d.%m.%Y %H:%M"' in found["code"]
+    assert 'max_gap="1h"' in found["code"]
+    assert "sort=True" in found["code"]
+    windows = executed(found)["windows"]
+    starts = windows.locate(np.arange(len(windows)))[1]
+    assert not np.isin(starts, np.arange(0, 50)).any()  # those would cross the gap
+
+
+def test_the_description_is_also_text() -> None:
+    pq.write_table(curves(), "curves.parquet")
+    code, out, err = command("describe", "curves.parquet", "curves.parquet")
+    assert (code, err) == (0, "")
+    assert out.startswith("curves.parquet: a table of 800 rows in 1 Parquet file, about ")
+    assert "\nsite         string         id" in out
+    assert "    table = wd.Table.read(" in out
+    assert "2 series of 400 to 400 rows, usual step 1 hours" in out
+    assert out.count("import windeck as wd") == 2
+
+
+def test_a_long_table_is_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    from windeck.cli.description import tables
+
+    monkeypatch.setattr(tables, "SAMPLE_ROWS", 500)
+    pq.write_table(curves(), "curves.parquet", row_group_size=100)
+    found = described("curves.parquet")
+    assert (found["rows"], found["sampled_rows"], found["rows_are_exact"]) == (800, 500, True)
+    assert "from a sample: the first 500 of 800 rows" in found["notes"]
+    assert executed(found)["table"].num_rows == 800
+
+
+@pytest.mark.parametrize("name", ["long.csv", "long.csv.gz"])
+def test_a_long_text_is_judged_by_its_first_lines(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windeck.cli.description import tables
+
+    monkeypatch.setattr(tables, "SAMPLE_CSV", 10_000)
+    lines = ["t,load", *(f"{number},{math.sin(number):.6f}" for number in range(5000))]
+    data = "\n".join(lines).encode()
+    with pa.output_stream(name) as stream:
+        stream.write(data)
+    found = described(name)
+    assert not found["rows_are_exact"]
+    assert 500 < found["sampled_rows"] < 1000
+    assert found["rows"] >= found["sampled_rows"]
+    assert executed(found)["table"].num_rows == 5000
+
+
+def test_tables_without_numbers_times_or_rows_for_windows() -> None:
+    pq.write_table(pa.table({"color": ["red", "blue"] * 5}), "texts.parquet")
+    found = described("texts.parquet")
+    assert "there is no column of numbers to forecast" in found["notes"]
+    assert executed(found)["table"].num_rows == 10
+    dates = {"year": [2024] * 99, "month": [1] * 99, "day": [1 + h // 24 for h in range(99)]}
+    pq.write_table(pa.table({**dates, "load": np.arange(99.0)}), "dates.parquet")
+    found = described("dates.parquet")
+    assert roles(found)["year"] == "part of a date"
+    assert executed(found)["table"].num_series == 1
+    pq.write_table(curves()[:5], "short.parquet")
+    assert "wd.Windows" not in described("short.parquet")["code"]
+
+
+def test_prepared_data_keep_their_ids_and_time() -> None:
+    pq.write_table(curves().rename_columns(["x", "y", *curves().column_names[2:]]), "a.parquet")
+    wd.prepare("a.parquet", "prepared", id_columns="x", timestamp_column="y")
+    found = described("prepared")
+    assert roles(found)["x"] == "id"
+    assert any("written by windeck prepare" in note for note in found["notes"])
+    assert executed(found)["table"].num_series == 2
+
+
+def test_lists_of_ids() -> None:
+    data = {
+        "user": np.arange(40),
+        "seen": [[7, 8, 9][: n % 4] for n in range(40)],
+        "clicked": pa.array([None if n == 3 else n % 2 for n in range(40)]),
+        "note": ["x"] * 40,
+    }
+    pq.write_table(pa.table(data), "clicks.parquet")
+    found = described("clicks.parquet")
+    assert (found["kind"], found["rows"]) == ("lists", 40)
+    assert roles(found) == {
+        "user": "column", "seen": "list", "clicked": "column", "note": "left out"
+    }  # fmt: skip
+    assert "seen: lists of 0 to 3, on average 1.5, 10 empty" in found["notes"]
+    assert "clicked: 1 missing" in found["notes"]
+    assert "seen" in executed(found)["batch"]
+
+
+TOKENS = [list(range(1, 40)) for _ in range(20)]
+
+
+def _write_nanogpt(header: bool) -> str:
+    tokens = np.concatenate([[*doc, 50256] for doc in TOKENS]).astype("<u2")
+    head = llm_c_header(len(tokens)) if header else b""
+    Path("bins").mkdir()
+    Path("bins/train.bin").write_bytes(head + tokens.tobytes())
+    return "bins/train.bin"
+
+
+def _write_lists(column: str) -> str:
+    Path("corpus").mkdir()
+    pq.write_table(pa.table({column: pa.array(TOKENS, pa.list_(pa.uint16()))}), "corpus/a.parquet")
+    return "corpus"
+
+
+def _write_datasets() -> str:
+    Path("corpus/dataset=c4").mkdir(parents=True)
+    table = pa.table({"tokens": pa.array(TOKENS, pa.list_(pa.uint16()))})
+    feather.write_feather(table, "corpus/dataset=c4/x.part1.arrow", compression="uncompressed")
+    return "corpus"
+
+
+def _write_megatron() -> str:
+    Path("mega").mkdir()
+    write_megatron(Path("mega/x_document.bin"), [[doc] for doc in TOKENS])
+    return "mega"
+
+
+def _write_mds() -> str:
+    write_mds(Path("mds"), [TOKENS])
+    return "mds"
+
+
+def _write_json(content: Callable[[list[int]], dict[str, Any]]) -> str:
+    lines = [json.dumps(content(doc)) for doc in TOKENS]
+    Path("texts").mkdir()
+    Path("texts/a.jsonl").write_text("\n".join(lines) + "\n")
+    return "texts/a.jsonl"
+
+
+def _write_text_column() -> str:
+    Path("texts").mkdir()
+    pq.write_table(pa.table({"text": ["some words " * 5] * 20}), "texts/a.parquet")
+    return "texts/a.parquet"
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda: _write_nanogpt(False), "uint16 is assumed"),
+        (lambda: _write_nanogpt(True), ""),
+        (lambda: _write_lists("tokens"), ""),
+        (lambda: _write_lists("input_ids"), ""),
+        (_write_datasets, ""),
+        (_write_megatron, ""),
+        (_write_mds, ""),
+        (lambda: _write_json(lambda doc: {"id": 1, "text": "abc " * len(doc)}), "put your token"),
+        (lambda: _write_json(lambda doc: {"tokens": doc}), ""),
+        (_write_text_column, "put your tokenizer in"),
+    ],
+)
+def test_documents_of_every_format(write: Callable[[], str], said: str) -> None:
+    found = described(write())
+    assert (found["kind"], found["documents"]) == ("documents", 20)
+    assert any(said in note for note in found["notes"])
+    names = executed(found)
+    assert len(names["documents"]) == 20
+    assert names["documents"].shard_tokens.sum() == found["tokens"]
+    assert "inputs" in names["batch"]
+
+
+def test_of_many_files_the_first_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from windeck.cli.description import corpora
+
+    Path("corpus").mkdir()
+    for part in range(5):
+        table = pa.table({"tokens": pa.array(TOKENS, pa.list_(pa.uint16()))})
+        pq.write_table(table, f"corpus/a.part{part}.parquet")
+    size = Path("corpus/a.part0.parquet").stat().st_size
+    monkeypatch.setattr(corpora, "_COUNTED_BYTES", 2 * size)
+    found = described("corpus")
+    assert (found["documents"], found["counted_files"], found["files"]) == (40, 2, 5)
+    assert "from a sample: 2 files of 5 counted" in found["notes"]
+    assert len(executed(found)["documents"]) == 100
+    monkeypatch.setattr(corpora, "_COUNTED_BYTES", 1)
+    found = described("corpus")
+    assert (found["documents"], found["tokens"]) == (None, None)
+    executed(found)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.npz", "run"])
+def test_checkpoints_in_files_and_stores(name: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from windeck import checkpoint
+
+    path = name
+    if name == "model.pt":
+        torch.save({"w": torch.zeros(3, 2)}, name)
+    elif name == "model.npz":
+        np.savez(name, w=np.zeros((3, 2), np.float32))
+    else:
+        checkpoint.save(f"rocksdb://{tmp_path}/run", step=7, model={"w": torch.zeros(3, 2)})
+    found = described(path)
+    assert (found["kind"], found["tensors"], found["bytes"]) == ("checkpoint", 1, 24)
+    assert found["columns"][0]["type"] == "float32 (3, 2)"
+    executed(found)
+    if name == "run":
+        assert found["step"] == 7
+        assert described(f"rocksdb://{tmp_path}/run")["tensors"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("no.parquet", None, "does not exist"),
+        ("empty.csv", b"", "is empty"),
+        ("bad.parquet", b"PAR1 and nothing else", "cannot be read as Parquet"),
+        ("bad.jsonl", b"no json\n", "is not JSON lines"),
+        ("numbers.jsonl", b'{"a": 1}\n', "has no text in its first line"),
+        ("book.xlsx", b"PK\x03\x04 and more", "is an Excel workbook"),
+        ("bad.npz", b"nothing", "bad.npz"),
+        ("bad.idx", b"nothing", "bad"),
+        ("folder/notes.md", b"# words", "has no data file"),
+    ],
+)
+def test_bad_input_is_one_sentence(name: str, content: bytes | None, said: str) -> None:
+    if content is not None:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(content)
+    assert said in refused("folder" if name.startswith("folder") else name)
+
+
+def test_control_characters_in_names_are_escaped() -> None:
+    pq.write_table(pa.table({"load\x1b[2J": np.arange(99.0), "b": [1] * 99}), "a.parquet")
+    code, out, err = command("describe", "a.parquet")
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
