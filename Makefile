@@ -14,7 +14,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 SOURCES := $(shell find cpp -type f -name '*.?pp' 2>/dev/null)
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
-.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize bench wheel clean
+.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize docs-test bench wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,8 +53,6 @@ $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 
 demo: $(VENV)/.demo  ## the main job, on a synthetic load curve or on DATA=file.parquet
 	$(BIN)/windeck demo $(DATA) $(ARGS)
-	@# The corpus of the README's second block takes a second.
-	$(if $(DATA),,$(BIN)/python examples/text_demo.py --corpus-only)
 
 demo-text: $(VENV)/.demo  ## documents, packed and mixed, under torchrun; or DATA=a corpus of yours
 	$(BIN)/python examples/text_demo.py $(addprefix --data ,$(DATA)) $(ARGS)
@@ -113,6 +111,9 @@ format: $(VENV)/.lint  ## format all sources
 
 stubs: $(VENV)/.test  ## regenerate src/windeck/_core.pyi from the built extension
 	$(BIN)/python tests/stubs.py > build/_core.pyi && mv build/_core.pyi src/windeck/_core.pyi
+
+docs-test: $(VENV)/.test  ## every code block of every page, as written; ARGS="-k quickstart" for some
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -rA --no-header -q tests/test_docs_code.py $(ARGS)
 
 bench: $(VENV)/.bench  ## every figure, as ratios, into benchmarks/RESULTS.md; ARGS="orders gather" for some
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -410,7 +410,7 @@ def _show(order: FmsOrder, chunk: list[int]) -> None:
 
 
 def _own_corpus(root: Path) -> Path:
-    from text_demo import write_corpus
+    from windeck.cli.demo_files import write_corpus
 
     write_corpus(root)
     return root

@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,80 +26,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from text_trainee import Job, documents, mixture, read_log
 
 import windeck as wd
+from windeck.cli.demo_files import write_corpus
 
 TRAINEE = Path(__file__).with_name("text_trainee.py")
 
 #: Processes that train before the kill, and after it.
 BEFORE, AFTER = 2, 3
 
-#: For each dataset of the standard library: its share of the sequences (the short files have few,
-#: and run through several epochs), its files, their type of tokens, and whether a document is a
-#: record batch or an entry of a list column.
-DATASETS = {
-    "stdlib-modules": (0.4, 4, pa.uint16(), True),
-    "stdlib-packages": (0.35, 12, pa.uint16(), False),
-    "stdlib-short": (0.25, 2, pa.int32(), False),
-}
-
-#: Folders of the standard library that not every machine has.
-LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
-
-
-def write_corpus(root: Path, folder: Path | None = None) -> dict[str, list[int]]:
-    """Write the corpus below `root`; return the number of bytes of each document, by dataset.
-
-    `folder` has the sources; the standard library's by default.
-    """
-    folder = Path(sysconfig.get_paths()["stdlib"]) if folder is None else folder
-    sources: dict[str, list[Path]] = {name: [] for name in DATASETS}
-    for path in sorted(folder.rglob("*.py")):
-        inside = path.relative_to(folder).parts
-        if LEFT_OUT.isdisjoint(inside) and path.is_file():
-            kind = "modules" if len(inside) == 1 else "packages"
-            sources[f"stdlib-{'short' if path.stat().st_size < 1024 else kind}"].append(path)
-    for dataset, (_, parts, kind, batches) in DATASETS.items():
-        paths = sources[dataset]
-        if len(paths) < parts:
-            raise FileNotFoundError(
-                f"expected at least {parts} sources for {dataset} below {folder}, got {len(paths)}"
-            )
-        place = root / f"dataset={dataset}"
-        place.mkdir(parents=True, exist_ok=True)
-        for stale in place.glob("*.part*.arrow"):
-            stale.unlink()
-        for part in range(parts):
-            own = paths[len(paths) * part // parts : len(paths) * (part + 1) // parts]
-            texts = [np.frombuffer(path.read_bytes(), np.uint8) for path in own]
-            name = f"{dataset.removeprefix('stdlib-')}.part{part}.arrow"
-            write_shard(place / name, texts, kind, batches)
-    return {name: [path.stat().st_size for path in paths] for name, paths in sources.items()}
-
-
-def write_shard(
-    path: Path,
-    texts: Sequence[npt.NDArray[np.integer]],
-    kind: pa.DataType,
-    batch_per_document: bool,
-) -> None:
-    """Write one Arrow file with a column ``tokens``, uncompressed, so that it can be mapped."""
-    arrays = [pa.array(text.astype(kind.to_pandas_dtype())) for text in texts]
-    if batch_per_document:
-        batches = [pa.record_batch([array], names=["tokens"]) for array in arrays]
-        schema = pa.schema([("tokens", kind)])
-    else:
-        offsets = np.cumsum([0, *map(len, arrays)])
-        values = pa.concat_arrays([pa.array([], kind), *arrays])
-        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
-        batches = [pa.record_batch([lists], names=["tokens"])]
-        schema = batches[0].schema
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+#: For each dataset of the standard library its share of the sequences. The short files have few,
+#: and run through several epochs.
+WEIGHTS = {"stdlib-modules": 0.4, "stdlib-packages": 0.35, "stdlib-short": 0.25}
 
 
 def prepare(options: argparse.Namespace) -> Job:
@@ -118,8 +57,7 @@ def prepare(options: argparse.Namespace) -> Job:
         print(f"1 Data: the sources of Python's standard library, without tests, in {root}")
         for name, sizes in write_corpus(root).items():
             print(f"  {name}: {len(sizes):,} documents, {sum(sizes):,} bytes")
-        weights = {name: weight for name, (weight, *_) in DATASETS.items()}
-        return Job(str(root), weights, **settings)
+        return Job(str(root), WEIGHTS, **settings)
     print(f"1 Data: {options.data}")
     if not options.data.is_dir():
         raise FileNotFoundError(f"there is no folder {options.data}")
@@ -297,13 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--sequence-length", type=at_least(1), default=128, help="tokens (default: 128)")
     add("--seed", type=at_least(0), default=0, help="of the shuffle and the weights (default: 0)")
     add("--out", type=Path, default=Path("out/text"), help="folder for all files (out/text)")
-    add("--corpus-only", action="store_true", help="build OUT/stdlib-corpus, and train nothing")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.corpus_only:
-        write_corpus(options.out / "stdlib-corpus")
-        print(f"wrote the sources of Python's standard library to {options.out / 'stdlib-corpus'}")
-        return 0
     began = time.perf_counter()
     try:
         job = prepare(options)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from support.demo_folder import demo_folder
 from support.forked import finalized, forked
 from support.object_servers import quick_retries, s3, s3_port, web
 from support.store_servers import (
@@ -26,6 +27,7 @@ from support.store_servers import (
 from support.window_tables import mixed
 
 __all__ = [
+    "demo_folder",
     "disk_path",
     "finalized",
     "forked",
@@ -58,6 +60,7 @@ LONG = (
     "examples",
     "frameworks",
     "test_demo.py",
+    "test_docs_code.py",
     "test_device_balanced.py",
     "test_planted.py",
     "test_public_names.py",

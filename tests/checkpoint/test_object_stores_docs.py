@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.object_servers import ACCESS, SECRET, bucket_of
+from support.object_servers import bucket_of, use_bucket
 from support.pages import Page
 from support.store_servers import need
 from windeck.checkpoint.stores.memory import forget
@@ -20,19 +20,13 @@ def test_code_on_the_page_runs(
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
     with bucket_of(s3_port, "bucket") as bucket:
-        endpoint = f"http://127.0.0.1:{bucket.proxy.port}"
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        use_bucket(bucket, monkeypatch)
         assert len(PAGE.blocks) == 2
-        names = PAGE.run({"__name__": "page", "endpoint": endpoint}, only=slice(1))
+        names = PAGE.run()
         checkpoint, archive = names["checkpoint"], names["archive"]
         assert [commit.step for commit in checkpoint.log(archive)] == [200]
         assert [commit.step for commit in checkpoint.log("memory://again")] == [200]
         assert bucket.proxy.count(r"^PUT .*/segments/.*partNumber") == 2
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        monkeypatch.delenv("AWS_ENDPOINT_URL")
-        PAGE.run(names, only=slice(1, 2))
     forget("again")
 
 

@@ -17,6 +17,7 @@ import torch
 from models.text_oracle import Corpus, Packed, Packing, Streamed
 from support.loaded_examples import example
 from support.text_mixtures import Mixed
+from windeck.cli.demo_files import LEFT_OUT, write_corpus, write_shard
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +40,14 @@ def random_corpora() -> dict[str, Corpus]:
     return {"a long name": [shard(50)], "big": [shard(90), shard(90)], "words": [[*text]]}
 
 
-def write(corpora: dict[str, Corpus], root: Path, text_demo: ModuleType) -> None:
+def write(corpora: dict[str, Corpus], root: Path) -> None:
     """Lists, batches and text, Parquet and Arrow, and parts in their natural order."""
     for name in corpora:
         (root / f"dataset={name}/deep").mkdir(parents=True)
     for part, shard in zip((2, 10), corpora["big"], strict=True):
         documents = [np.array(document, np.int64) for document in shard]
         path = root / f"dataset=big/deep/x.part{part}.arrow"
-        text_demo.write_shard(path, documents, pa.uint16(), part == 2)
+        write_shard(path, documents, pa.uint16(), part == 2)
     lists = pa.array(corpora["a long name"][0], pa.list_(pa.int64()))
     pq.write_table(pa.table({"tokens": lists}), root / "dataset=a long name/x.part0.parquet")
     texts = [bytes(document).decode() for document in corpora["words"][0]]
@@ -69,7 +70,7 @@ def test_killed_and_resumed_with_more_processes_it_is_one_run(
 ) -> None:
     """Every logged row, of lost steps too, equals the oracle's row at that position."""
     corpora, out, steps = random_corpora(), tmp_path / "out", 8
-    write(corpora, tmp_path / "mine", text_demo)
+    write(corpora, tmp_path / "mine")
     words = ["--data", str(tmp_path / "mine"), "--out", str(out), "--steps", str(steps)]
     words += ["--batch-size", "2", "--sequence-length", "32", "--seed", "5"]
     assert text_demo.main(words) == 0
@@ -122,7 +123,7 @@ def test_what_cannot_be_trained_on_gets_one_line(
     (tmp_path / "empty").mkdir()
     few = tmp_path / "few/dataset=a"
     few.mkdir(parents=True)
-    text_demo.write_shard(few / "x.part0.arrow", [np.arange(9)], pa.uint16(), False)
+    write_shard(few / "x.part0.arrow", [np.arange(9)], pa.uint16(), False)
     for data, words in {
         "nowhere": "there is no folder",
         "empty": "there is no folder dataset=NAME in",
@@ -151,14 +152,14 @@ def test_every_source_file_is_one_document(text_demo: ModuleType, tmp_path: Path
     files = {f"m{number}.py": content + bytes([number]) * 700 for number in range(5)}
     files |= {f"pack/sub/p{number:02}.py": content * (1 + number) for number in range(13)}
     files |= {"pack/__init__.py": b"", "tiny.py": b"x = 1\n", "pack/sub/__init__.py": b"\xff\x00"}
-    left = {f"{name}/left.py": content for name in text_demo.LEFT_OUT} | {"notes.txt": content}
+    left = {f"{name}/left.py": content for name in LEFT_OUT} | {"notes.txt": content}
     for name, text in {**files, **left}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text)
     stale = root / "dataset=stdlib-short/short.part7.arrow"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"of another Python")
-    sizes = text_demo.write_corpus(root, folder)
+    sizes = write_corpus(root, folder)
     assert list(map(len, sizes.values())) == [5, 13, 3]
     assert not stale.exists()
     found = []
@@ -169,7 +170,7 @@ def test_every_source_file_is_one_document(text_demo: ModuleType, tmp_path: Path
     (folder / "m0.py").unlink()
     (folder / "m1.py").unlink()
     with pytest.raises(FileNotFoundError, match=r"at least 4 sources for stdlib-modules .* got 3"):
-        text_demo.write_corpus(root, folder)
+        write_corpus(root, folder)
 
 
 #: Where pieces of documents begin in a flattened batch of 3 rows of 12; every row begins one.

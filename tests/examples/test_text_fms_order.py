@@ -22,11 +22,10 @@ import pytest
 import torch
 
 from support.loaded_examples import EXAMPLES, example
+from windeck.cli.demo_files import write_shard
 
 SCRIPT = EXAMPLES / "fms_order.py"
 EOS = 999
-
-write_shard = example("text_demo").write_shard
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,8 @@ from support.recipes import blocks
 
 pytest.importorskip("torch.distributed.device_mesh")
 
-LENGTH, GLOBAL_BATCH, EOS = 64, 8, 2
+LENGTH, GLOBAL_BATCH, EOS = 64, 8, 256
+CORPUS = Path("out/text/stdlib-corpus")
 KEYS = ("inputs", "targets", "position_ids", "document_ids")
 
 #: Put before the page's script.
@@ -77,7 +78,7 @@ def texts() -> list[bytes]:
 def prepare(folder: Path) -> wd.PackedSequences:
     """Write the corpus and the scripts; return the sequences."""
     for part in range(2):
-        path = folder / "corpus" / "dataset=py" / f"x.part{part}.arrow"
+        path = folder / CORPUS / "dataset=stdlib-short" / f"x.part{part}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
         write("batches", path, texts()[part::2])
     (script,) = blocks("Context and tensor parallelism")
@@ -88,7 +89,7 @@ def prepare(folder: Path) -> wd.PackedSequences:
     script = script.replace(END, SAVED + END)
     (folder / "train.py").write_text(script)
     (folder / "first.py").write_text(script.replace(LOADED, LOADED + MISTAKES))
-    documents = wd.Documents(folder / "corpus")
+    documents = wd.Documents(folder / CORPUS)
     return wd.PackedSequences(
         documents, sequence_length=LENGTH, eos=EOS, order="mixed", keys=["document_ids"]
     )

@@ -201,9 +201,8 @@ def test_links_lead_somewhere() -> None:
     PAGE.check_links()
 
 
-def test_first_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_paragraphs(tmp_path / "corpus")
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("demo_folder")
+def test_first_block_runs() -> None:
     batch = next(iter(PAGE.run(only=slice(0, 1))["loader"]))
     assert batch["document_ids"].shape == (4, 256)
 

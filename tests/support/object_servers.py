@@ -397,6 +397,13 @@ def bucket_of(port: int, name: str = "") -> Iterator[Bucket]:
         yield Bucket(name, proxy, direct)
 
 
+def use_bucket(bucket: Bucket, patch: pytest.MonkeyPatch) -> None:
+    """Put credentials and the endpoint of a bucket into the environment."""
+    patch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bucket.proxy.port}")
+
+
 @pytest.fixture
 def s3(s3_port: int, quick_retries: None) -> Iterator[Bucket]:
     """Yield an empty bucket of an S3 server behind a proxy."""

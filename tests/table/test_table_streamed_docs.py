@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from support.pages import Page
 from windeck.orders import BlockPermutation
@@ -16,24 +12,13 @@ from windeck.shuffle_quality import lag_1
 PAGE = Page("docs/streaming.md")
 
 
-def test_code_on_the_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = 1000
-    for part, folder in enumerate(["readings", "readings", "new"]):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        columns = {
-            "site": [f"site{part}"] * rows,
-            "time": np.arange(rows).astype("M8[s]"),
-            "load": np.arange(float(rows)),
-        }
-        path = tmp_path / folder / f"part{part}.parquet"
-        parquet.write_table(pa.table(columns), path, row_group_size=100)
+@pytest.mark.usefixtures("demo_folder")
+def test_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = 90 * 24
     assert len(PAGE.blocks) == 2
     names = PAGE.run()
-    assert len(names["windows"]) == 2 * (rows - 71)
-    assert len(names["larger"]) == 3 * (rows - 71)
+    assert len(names["windows"]) == 4 * (rows - 71)
+    assert len(names["larger"]) == 5 * (rows - 71)
     assert next(iter(names["growing"]))["past_target"].shape == (32, 48, 1)
     assert "resident: two groups" in capsys.readouterr().out
 

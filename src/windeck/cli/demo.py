@@ -21,8 +21,11 @@ from windeck.cli.parser import (
 DESCRIPTION = """\
 Train a small forecaster, kill it, resume it, and check that no sample was lost or repeated.
 
-Without FILE, a synthetic load curve is written to OUT/load-curve.parquet and used. The columns of
-a file are inferred; name them where that goes wrong."""
+Without FILE, a synthetic load curve is written to OUT/load-curve.parquet and used, and the small
+files that the documentation uses are written next to it: OUT/text (a corpus: Python's standard
+library), OUT/tokens (token files of other tools), OUT/clicks.parquet (with a column of lists),
+OUT/parts (a Parquet file a site) and OUT/raw (a CSV file a month, in no order); --files-only trains
+nothing. The columns of a FILE are inferred; name them where that goes wrong."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,23 +52,38 @@ def add_parser(subparsers: Any) -> None:
         help="seed of the shuffle and of the first weights (default: %(default)s)")  # fmt: skip
     add("--out", metavar="DIR", type=Path, default=Path("out"),
         help="folder for the logs and the state (default: %(default)s)")  # fmt: skip
+    add("--files-only", action="store_true", help="write the files, and train nothing")
     add_csv_options(parser)
     parser.set_defaults(run=run)
 
 
 @one_line_errors("windeck demo", name_csv_options)
 def run(options: argparse.Namespace) -> None:
-    """Run the demo; RuntimeError if a claim about the resumed run is not true."""
-    import torch
-
-    from windeck.cli import demo_job
-    from windeck.cli.demo_data import infer_columns, write_load_curve
+    """Write the demo's files where no file is given, and train."""
+    from windeck.cli.demo_data import write_load_curve
+    from windeck.cli.demo_files import write_files
 
     out, path = options.out, options.file
     out.mkdir(parents=True, exist_ok=True)
     if path is None:
         path = str(write_load_curve(out / "load-curve.parquet", seed=options.seed))
-        print("a synthetic load curve: nothing in it was measured\n")
+        write_files(out, seed=options.seed)
+        print("a synthetic load curve: nothing in it was measured")
+        print(
+            f"next to it in {out}, for the documentation: text, tokens, clicks.parquet, parts, raw"
+        )
+    if not options.files_only:
+        train(options, path)
+
+
+def train(options: argparse.Namespace, path: str) -> None:
+    """Train on a file, kill, resume and compare; RuntimeError if a claim is not true."""
+    import torch
+
+    from windeck.cli import demo_job
+    from windeck.cli.demo_data import infer_columns
+
+    out = options.out
     ids = None if options.ids is None else tuple(name for name in options.ids if name)
     csv = csv_arguments(options)
     columns = infer_columns(path, time=options.time, ids=ids, target=options.target, csv=csv)

@@ -46,10 +46,19 @@ TARGET_NAMES = (
 def write_load_curve(
     path: str | Path, *, sites: int = 8, days: int = 730, missing: float = 0.01, seed: int = 0
 ) -> Path:
-    """Write hourly synthetic demand as Parquet, sorted by site and time; return the path.
+    """Write the table of `load_curve` as Parquet; return the path."""
+    with atomic_file(path) as part:
+        pq.write_table(load_curve(sites=sites, days=days, missing=missing, seed=seed), part)
+    return Path(path)
+
+
+def load_curve(
+    *, sites: int = 8, days: int = 730, missing: float = 0.01, seed: int = 0
+) -> pa.Table:
+    """Return hourly synthetic demand, sorted by site and time: sites x days x 24 rows.
 
     Demand (MW; about the share `missing` is null) has two peaks a day, quiet days off and a hump in
-    winter. The metadata say that the file is synthetic.
+    winter. The metadata say that the data are synthetic.
     """
     rng, shape = np.random.default_rng(seed), (sites, days * 24)
     stamps = np.datetime64("2021-01-01", "s") + np.arange(days * 24) * np.timedelta64(3600, "s")
@@ -70,9 +79,7 @@ def write_load_curve(
         "holiday": np.tile(free, sites),
     }
     note = {"synthetic": f"windeck load curve, seed {seed}"}
-    with atomic_file(path) as part:
-        pq.write_table(pa.table(columns).replace_schema_metadata(note), part)
-    return Path(path)
+    return pa.table(columns).replace_schema_metadata(note)
 
 
 @dataclass(frozen=True)
