@@ -70,8 +70,8 @@ def write_load_curve(
         "holiday": np.tile(free, sites),
     }
     note = {"synthetic": f"windeck load curve, seed {seed}"}
-    with atomic_file(path) as temporary:
-        pq.write_table(pa.table(columns).replace_schema_metadata(note), temporary)
+    with atomic_file(path) as part:
+        pq.write_table(pa.table(columns).replace_schema_metadata(note), part)
     return Path(path)
 
 
