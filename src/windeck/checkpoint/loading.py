@@ -34,7 +34,7 @@ class Loaded:
     Attributes
     ----------
     generation, step, time, extra
-        Those of the checkpoint.
+        What the checkpoint has of each.
     missing
         Names that the checkpoint lacks, such as ``"model/bias"`` or ``"embeddings/user"``: what is
         there was not written to. Sorted within each root; none with ``strict=True``.

@@ -47,8 +47,8 @@ def write_load_curve(
     path: str | Path, *, sites: int = 8, days: int = 730, missing: float = 0.01, seed: int = 0
 ) -> Path:
     """Write the table of `load_curve` as Parquet; return the path."""
-    with atomic_file(path) as temporary:
-        pq.write_table(load_curve(sites=sites, days=days, missing=missing, seed=seed), temporary)
+    with atomic_file(path) as part:
+        pq.write_table(load_curve(sites=sites, days=days, missing=missing, seed=seed), part)
     return Path(path)
 
 

@@ -144,13 +144,13 @@ def _write_npy(store: Store, found: ManifestContents, file: Path, entry: TensorE
     dtype = np.dtype(entry.dtype)
     with atomic_file(file) as temporary:
         made = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=entry.shape)
-        for run in read_chunks(store, found.namespace, entry):
-            values = np.frombuffer(run.payload, dtype)
-            inside = made[slices(run.part.box)] if entry.shape else made
-            for box, place in boxes_in_range(shape_of(run.part.box), run.start, run.stop):
+        for span in read_chunks(store, found.namespace, entry):
+            values = np.frombuffer(span.payload, dtype)
+            inside = made[slices(span.part.box)] if entry.shape else made
+            for box, place in boxes_in_range(shape_of(span.part.box), span.start, span.stop):
                 shape = shape_of(box)
                 count = int(np.prod(shape, dtype=np.int64))
-                inside[slices(box)] = values[place - run.start :][:count].reshape(shape)
+                inside[slices(box)] = values[place - span.start :][:count].reshape(shape)
         made.flush()
         del made
     return file

@@ -41,7 +41,7 @@ class OwnRetries(NamedTuple):
     operations
         The operations of `windeck.io.remote.Mount.attempt` that it repeats.
     statuses
-        Those that it repeats, besides errors of the network.
+        The HTTP statuses that it repeats, besides errors of the network.
     """
 
     attempts: int = 1

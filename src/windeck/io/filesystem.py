@@ -353,9 +353,9 @@ def open_input(
 
 #: Codecs by the suffixes of text files.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-#: A compressed file may hold so many bytes, or so many times its own.
+#: Most bytes that a compressed file may hold: this number, or this multiple of its own bytes.
 DECOMPRESSED_BYTES, DECOMPRESSED_RATIO = 1 << 27, 1100
-#: Those that reach no more: 1, 1,032 and 255 times their bytes.
+#: Codecs that stay below this multiple: they reach 1, 1,032 and 255 times their bytes.
 _BOUNDED_CODECS = ("", "gzip", "lz4")
 
 

@@ -201,7 +201,7 @@ def _is_compressed(metadata: Any) -> bool:
     return is_old and _field(metadata, message, 4) != 0
 
 
-#: Of the enumeration of versions of metadata.
+#: The version of metadata that is read, as enumerated in Arrow's format.
 _V4 = 3
 #: Types of messages with a record batch: a dictionary, and a record batch.
 _DICTIONARY, _RECORD_BATCH = 2, 3

@@ -143,7 +143,7 @@ class ParquetFile:
     def first_bytes(self, name: str, rows: int) -> list[int]:
         """Return about how many bytes are read for the first rows of a column of each row group.
 
-        Those of the dictionary, and of pages.
+        They are the bytes of the dictionary and of pages.
         """
         buffer = _FIRST_PAGES_BUFFER
         if filesystem.is_remote(self.path):

@@ -35,7 +35,7 @@ __all__ = ["ColumnForm", "RowReader"]
 CACHED_BYTES = 1 << 24
 #: Bytes of first rows of parts that are kept, unless there is a memory budget.
 HEAD_BYTES = 1 << 28
-#: Of a memory budget one part of this number is for first rows.
+#: The share of first rows in a memory budget: the budget divided by this number.
 HEAD_SHARE = 16
 #: Bytes that are read and decoded at a time by one thread, or a whole part.
 PORTION_BYTES = 1 << 20

@@ -60,7 +60,7 @@ class DeviceBatchBuilder:
 
     #: Batches are made one by one: each is a few operations on the device.
     makes_groups = False
-    #: They are not copied.
+    #: Batches are not copied to another device.
     target_device: torch.device | None = None
 
     def __init__(self, stream: StreamProtocol, device: torch.device) -> None:

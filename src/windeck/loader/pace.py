@@ -47,7 +47,7 @@ class Pace:
         self.unseen = 0
         self._is_long = away >= SHORT_STEP  # Long enough for items to be made ahead.
         self._made = self._least_made = 0.0
-        #: True for items made ahead. A way is in force, for so many cycles more.
+        #: The way in force, True for items made ahead, and the cycles for which it stays in force.
         self._way, self._cycles_left = True, COMPARED
         self._best, self._is_trial, self._hold = True, False, FIRST_HOLD
         self._seconds: dict[bool, deque[float]] = {

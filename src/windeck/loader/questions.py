@@ -159,7 +159,7 @@ def explain_io(
     point
         The point of the loader.
     world_size, batch_size
-        Those of a run that is planned; those of the point by default.
+        Ranks and batch size of a planned run; by default those of the point.
     steps
         Steps from the beginning of the current epoch on, the whole epoch by default; for a stream
         without epochs from the current position on.

@@ -126,7 +126,7 @@ def _positions(
 
 
 class _Resident:
-    """The blocks that a rank keeps: those used last, of at most so many bytes, and one.
+    """An LRU cache of the blocks of a rank, bounded in bytes, that keeps at least one block.
 
     The bytes next to a block are read once, and kept besides.
     """

@@ -106,12 +106,12 @@ class MappedStream:
 
     @property
     def epoch_length(self) -> int | None:
-        """As that of the stream."""
+        """Number of positions in an epoch of the stream; None if there are no epochs."""
         return self._members.epoch_length
 
     @property
     def torch_dtypes(self) -> Mapping[str, str]:
-        """As those of the stream: the function keeps the bits of such arrays, or renames them."""
+        """Dtypes of the stream: the function keeps the bits of such arrays, or renames them."""
         return self._members.methods.torch_dtypes
 
     @property
@@ -219,7 +219,7 @@ class MappedStream:
 
     @property
     def tokens_per_sample(self) -> int | None:
-        """As that of the stream: tokens of every sample, or None."""
+        """Tokens of every sample of the stream, or None."""
         return self._members.tokens_per_sample
 
     def explain_change(self, field: str, was: Any, now: Any) -> str | None:

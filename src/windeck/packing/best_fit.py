@@ -110,7 +110,7 @@ class BestFitPacking:
 
     @cached_property
     def totals(self) -> tuple[_core.PartOrder, _core.PartOrder]:
-        """Of each shard the tokens that are targets, and the kept documents in its sequences."""
+        """The tokens that are targets and the kept documents in the sequences of each shard."""
         kept = np.where(self.counts > 0, self.documents.shard_kept, 0)
         targets = self.filled + self.counts * (self.options.sequence_frame - 1)
         return _core.PartOrder(targets), _core.PartOrder(kept)

@@ -197,7 +197,7 @@ class CorpusPasses:
         return self._cache.get("blocks", key, compute, is_valid)
 
     def _sum_blocks(self, seed: int, frame: int) -> Int64s:
-        """Return the tokens in each block of the global order, with so many for a frame."""
+        """Return the tokens in each block of the global order, with `frame` more a document."""
         held = self._documents.shard_documents
         count = int(held.sum())
         sums = np.zeros(-(-count // BLOCK_SIZE), np.int64)

@@ -292,7 +292,7 @@ class _FramedTokens(NamedTuple):
 
     bits: torch.Tensor
     dtype: str
-    #: Of each document of the corpus, on the host: its first framed token, and the number of them.
+    #: The first framed token of each document of the corpus, and the number of them, on the host.
     first: Int64s
     lengths: Int64s
 

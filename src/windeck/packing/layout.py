@@ -105,7 +105,7 @@ class PackingLayout(Protocol):
 
 
 class TooManyParts(Exception):
-    """Raised for rows of so many parts that they should be written a few at a time."""
+    """Raised for rows of more than `MAX_PARTS` parts: they should be written a few at a time."""
 
 
 def check_parts(parts: int, rows: int) -> None:

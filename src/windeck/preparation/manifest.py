@@ -22,7 +22,7 @@ from windeck.windows.scaler import Scaler
 __all__ = ["MANIFEST", "SCALER_FILE", "Prepared", "PreparedFile", "PreparedSource"]
 
 MANIFEST = "manifest.json"
-#: Names of files with the scalings of all series. Those of directories leave out underscores.
+#: Names of files with the scalings of all series. Names of directories leave out underscores.
 SCALER_FILE = r"_scaler-[a-z_]+\.arrow"
 #: Format of the manifest, and of the files that it names.
 _FORMAT = 1

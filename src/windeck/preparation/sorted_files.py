@@ -29,7 +29,7 @@ __all__ = ["SortedFile", "SourceChangedError", "TaskResult", "read_task", "task_
 _SAMPLES = 64
 _BATCH_BYTES = 1 << 18
 _GOLDEN = (math.sqrt(5) - 1) / 2
-#: A sorted file ends after so many times `file_bytes`: sizes of files are estimates.
+#: A sorted file has at most this multiple of `file_bytes`: sizes of files are estimates.
 SORTED_FILE_SLACK = 1.25
 
 

@@ -110,7 +110,7 @@ class BalancedWindows(Generic[WindowsT]):
 
     @property
     def expect(self) -> Expect | None:
-        """As `Windows.expect`: streams call that of an epoch, and this one to drop all groups."""
+        """As `Windows.expect`: streams call `expect` of an epoch, and this to drop all groups."""
         return self.windows.expect
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int = 1) -> Batch:
@@ -190,7 +190,7 @@ class BalancedEpoch:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """As that of the windows: an epoch has no state of its own."""
+        """The fingerprint of the windows: an epoch has no state of its own."""
         return self._windows.fingerprint
 
     @property

@@ -143,7 +143,7 @@ class DeviceBalancedEpoch:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """As that of the windows: an epoch has no state of its own."""
+        """The fingerprint of the windows: an epoch has no state of its own."""
         return self.base.fingerprint
 
     def base_samples(self, samples: Any) -> torch.Tensor:

@@ -210,9 +210,9 @@ class ScalerOrigins:
     def find(self, table: Table | TableWindows | None) -> list[BatchOrigin]:
         """Return the origins that a batch may have, or that of `table` if it is given.
 
-        Those of the windows that the scaler has scaled in this process, or else of the data that it
-        was fitted on; and of other windows that exist and have columns of it, unless a scaler of
-        other values scales them. Numbers are the names of series without names, so a table with
+        Origins are the windows that the scaler has scaled in this process, or else the data that it
+        was fitted on; and other windows that exist and have columns of it, unless a scaler of other
+        values scales them. Numbers are the names of series without names, so a table with
         names is no origin for a scaler without, and vice versa.
         """
         if isinstance(table, Table):

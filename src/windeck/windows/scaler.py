@@ -407,7 +407,7 @@ class Scaler:
         Parameters
         ----------
         series
-            Those of the samples, with a scaler per series.
+            The series of the samples, with a scaler per series.
         axis
             The axis of the columns; None for a batch of one column without such an axis.
         """
@@ -451,7 +451,7 @@ class Scaler:
         Parameters
         ----------
         columns
-            Names of C columns. Those that the scaler does not have are not scaled.
+            Names of C columns. Columns that the scaler does not have are not scaled.
         table
             The table to scale; its series are matched by name.
         used

@@ -24,7 +24,7 @@ from windeck.checkpoint.write.imports import ForeignState
 __all__ = ["TABLE_SUFFIXES", "open_file", "read_file"]
 
 _TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
-#: Of files that hold one embedding table.
+#: Suffixes of files that hold one embedding table.
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")
 _TENSORFLOW = re.compile(r".*(\.index|\.data-\d{5}-of-\d{5})")
 

@@ -27,7 +27,8 @@ _OPCODES = {
     "GLOBAL", "STACK_GLOBAL", "NEWOBJ", "REDUCE", "BUILD", "MEMOIZE", "BINPUT", "BINGET",
     "LONG_BINGET",
 }  # fmt: skip
-#: Of each, True if it takes objects up to a mark, the number that it takes below, and that it puts.
+#: By opcode: True if it takes objects up to a mark, and the numbers of objects that it takes below
+#: the mark and that it puts.
 _EFFECTS = {
     opcode.name: (
         pickletools.markobject in opcode.stack_before,
@@ -39,7 +40,7 @@ _EFFECTS = {
 }
 _METADATA = "torch.distributed.checkpoint.metadata"
 _FILES = "torch.distributed.checkpoint.filesystem"
-#: Of torch before 2.3.
+#: The module of metadata in torch before 2.3.
 _BEFORE = "torch.distributed._shard.sharded_tensor.metadata"
 
 

@@ -19,7 +19,7 @@ key, the offset and size and the first key of each data block; the properties; t
 their offset and size; and the footer, 53 bytes with the offsets and sizes of metaindex and index.
 
 A block is a sequence of entries, each a key and a value; a key may share a prefix with the key
-before it, which is not used here. The restarts follow: the offsets of every so many entries, as
+before it, which is not used here. The restarts follow: the offsets of every n-th entry, as
 uint32, and their number. A stored key is the user's key and eight bytes: a sequence number and, in
 the lowest byte, the kind, 1 for a value.
 

@@ -190,8 +190,8 @@ class TableRows:
     admitted : bool[n]
         Whether the id has a row.
     values : float32[admitted.sum(), (1 + slots) * dim]
-        Of the ids that have a row, in order: the embedding, then the optimizer's slots. Those of
-        a table of bfloat16 are converted, which is exact.
+        The rows of ids that have one, in order: the embedding, then the optimizer's slots. Values
+        of bfloat16 are converted, which is exact.
     """
 
     keys: Int64s

@@ -57,13 +57,13 @@ def sample(
     total = math.prod(entry.shape)
     complete = total <= whole
     if len(entry.shape) < 2:
-        runs = [(0, total)] if complete else _spread(total, 64, 32)
-        samples = [_vector(view, namespace, entry, *run) for run in runs]
+        ranges = [(0, total)] if complete else _spread(total, 64, 32)
+        samples = [_vector(view, namespace, entry, *span) for span in ranges]
         return samples, complete
     rows, columns = math.prod(entry.shape[:-1]), entry.shape[-1]
     width = columns if complete else min(columns, _COLUMNS)
-    runs = [(0, rows)] if complete else _spread(rows, 8, 3)
-    return [_matrix(view, namespace, entry, *run, width) for run in runs if total], complete
+    ranges = [(0, rows)] if complete else _spread(rows, 8, 3)
+    return [_matrix(view, namespace, entry, *span, width) for span in ranges if total], complete
 
 
 def _spread(size: int, first: int, others: int) -> list[tuple[int, int]]:
