@@ -96,11 +96,15 @@ check: $(VENV)/.lint  ## what a commit has to pass, in about two minutes: style,
 
 CPP_FILES = $(shell find cpp -name '*.?pp')
 
-lint: $(VENV)/.lint  ## style, types and layers: ruff, mypy, import-linter, clang-format, C++ warnings
+lint: $(VENV)/.lint  ## style, types and layers: ruff, mypy, import-linter, clang-format, C++ warnings, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(CMAKE_CPP) -B build/cpp -DWINDECK_WERROR=ON > /dev/null
 	$(BIN)/cmake --build build/cpp

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -49,3 +51,30 @@ def test_the_makefile_installs_extras_and_groups_that_exist() -> None:
     for extras, groups in calls:
         assert set(extras.split("$(comma)")) <= EXTRAS.keys()
         assert set(groups.split()) <= GROUPS.keys()
+
+
+def test_all_files_state_one_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [PROJECT["project"]["version"]]
+
+
+@pytest.mark.parametrize(
+    "platform", [("linux", "x86_64"), ("linux", "aarch64"), ("macos", "arm64")]
+)
+def test_a_release_has_a_wheel_for_every_python(platform: tuple[str, str]) -> None:
+    pytest.importorskip("cibuildwheel")
+    system, machine = platform
+    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers"]
+    command += ["--platform", system, "--archs", machine, str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    pythons = [f"cp3{minor}" for minor in ("10", "11", "12", "13", "14", "14t")]
+    kind = {"linux": "manylinux", "macos": "macosx"}[system]
+    assert done.stdout.split() == [f"{python}-{kind}_{machine}" for python in pythons]
+
+
+def test_actions_are_pinned_by_commit_and_permissions_are_read_only() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        for used in re.findall(r"uses: (.*)", text):
+            assert re.fullmatch(r"\$/.*|[\w./-]+@[0-9a-f]{40} # v[\d.]+", used), (path, used)
+        assert "\npermissions:\n  contents: read\n\n" in text, path
