@@ -1,5 +1,7 @@
 """`make bench`: every benchmark, one table, one picture, and the newest figures in RESULTS.md.
 
+docs/benchmarks.md and its pictures are written from these.
+
 Each module bench_<question>.py has `rows()`, a generator of Row values.
 """
 
@@ -11,6 +13,8 @@ import json
 import os
 import platform
 import re
+import subprocess
+import sys
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -132,6 +136,7 @@ def main() -> None:
     sections = {name: section(name, found, machine) for name, found in by_name.items() if found}
     RESULTS.write_text(updated(RESULTS.read_text(encoding="utf-8"), sections), encoding="utf-8")
     picture(rows, arguments.out / "bench.png")
+    subprocess.run([sys.executable, HERE.parent / "docs" / "benchmark_page.py"], check=True)
     console.print(f"wrote {RESULTS}, and bench.json and bench.png into {arguments.out}")
 
 
