@@ -47,7 +47,7 @@ def executed(found: Any) -> dict[str, Any]:
     if "loader" in names:  # without torch there is none
         assert len(next(iter(names["loader"])))
     source = names.get("windows") or names.get("packed") or names.get("table")
-    if hasattr(source, "gather"):
+    if source is not None and hasattr(source, "gather"):
         names["batch"] = source.gather(np.arange(2))
     return names
 

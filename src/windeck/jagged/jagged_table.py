@@ -326,7 +326,7 @@ class JaggedTable:
         return f"JaggedTable({plural(len(self), 'row')}, lists {lists}, columns {columns}, {size})"
 
     def _repr_html_(self) -> str:
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for key in self.keys:
             lists = self.list_column(key)
             mean = len(lists.values) / max(1, len(self))
