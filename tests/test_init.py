@@ -10,6 +10,7 @@ import windeck as wd
 
 
 def test_importing_leaves_what_is_heavy_outside_until_it_is_needed() -> None:
+    pytest.importorskip("torch")
     program = (
         "import sys, windeck\n"
         "heavy = {'torch', 'numpy', 'pyarrow', 'pandas', 'matplotlib', 'rich'}\n"
@@ -22,6 +23,7 @@ def test_importing_leaves_what_is_heavy_outside_until_it_is_needed() -> None:
 
 
 def test_every_public_name_is_there() -> None:
+    pytest.importorskip("torch")
     assert dir(wd) == sorted(wd.__all__)
     for name in wd.__all__:
         assert getattr(wd, name) is not None
@@ -29,6 +31,7 @@ def test_every_public_name_is_there() -> None:
 
 def test_every_public_name_of_checkpoints_is_there_whichever_is_asked_for_first() -> None:
     """Each is asked for first in a fork of a process that has imported torch, windeck not."""
+    pytest.importorskip("torch")
     program = """
 import os, sys, torch
 for first in ("stores", "Commit", "gc", "begin", "save"):

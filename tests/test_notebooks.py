@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from windeck import Loader, Table, Windows
+from windeck import (
+    Documents,
+    EmbeddingTable,
+    JaggedTable,
+    Loader,
+    Mixture,
+    PackedSequences,
+    Scaler,
+    Table,
+    Windows,
+)
 
 
 class Cells(HTMLParser):
@@ -68,3 +80,42 @@ def test_windows_splits_and_loaders() -> None:
     cells = Cells(loader._repr_html_()).cells
     assert cells[cells.index("position") + 1] == "8, epoch 0"
     assert cells[cells.index("step") + 1] == "1"
+
+
+def test_scalers() -> None:
+    scaler = Scaler.fit(table(), columns=["<script>"])
+    cells = Cells(scaler._repr_html_()).cells
+    assert cells[:3] == ["column", "estimates", "<script>"]
+    assert cells[3].startswith("mean 29 ")
+    many = Scaler.fit(Table.from_columns({f"c{n}": np.arange(4.0) for n in range(30)}))
+    assert "and 10 columns more" in many._repr_html_()
+
+
+def test_documents_packed_sequences_and_mixtures(tmp_path: Path) -> None:
+    folder = tmp_path / "dataset=<b>"
+    folder.mkdir()
+    tokens = pa.array([list(range(20))] * 6, pa.list_(pa.uint16()))
+    pq.write_table(pa.table({"tokens": tokens}), folder / "x.part0.parquet")
+    documents = Documents(tmp_path)
+    text = documents._repr_html_()
+    assert "<b>:" not in text
+    assert Cells(text).cells[5:9] == ["<b>", "1", "6", "120"]
+    packed = PackedSequences(documents, sequence_length=8, eos=0)
+    cells = Cells(packed._repr_html_()).cells
+    assert cells[cells.index("sequence_length") + 1] == "8"
+    mixture = Mixture({"<i>": (packed, 3), "b": (packed, 1)}, seed=1)
+    text = mixture._repr_html_()
+    assert "<i>" not in text
+    assert Cells(text).cells[:5] == ["part", "share", "source", "<i>", "0.75"]
+
+
+def test_tables_with_lists_and_embedding_tables() -> None:
+    lists = pa.table({"<b>": [[1, 2], [], [3]], "clicked": [1.0, 0.0, 1.0]})
+    cells = Cells(JaggedTable.from_arrow(lists)._repr_html_()).cells
+    assert cells[4:] == ["<b>", "int64", "3", "1", "clicked", "float64"]
+    embeddings = EmbeddingTable(4, name="<user>")
+    text = embeddings._repr_html_()
+    assert "<user>" not in text
+    assert "EmbeddingTable: 0 rows of 4 on this rank" in text
+    cells = Cells(text).cells
+    assert cells[cells.index("name") + 1] == "'<user>'"

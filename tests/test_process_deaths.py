@@ -15,6 +15,7 @@ import pytest
 
 from support.process_guard import VARIABLE, kill_marked
 
+pytest.importorskip("xdist")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are guarded on Linux")
 
 #: Tests of a process that starts others, each in a way of its own, and then dies.

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._core import Permutation, hash_words
+from windeck._util.plots import new_axes
 from windeck._util.validation import check_integer
 
-__all__ = ["BlockPermutation", "Lanes", "Sequential"]
+__all__ = ["BlockPermutation", "Lanes", "Sequential", "plot_order"]
 
 
 IndexArray = npt.NDArray[np.int64]
@@ -65,6 +66,42 @@ def index(order: Arithmetic, samples: object, out: IndexArray | None) -> Any:
     checked, into = _core.checked_bulk(samples, order.size, "sample", out)
     into[:] = order._positions(checked)
     return into
+
+
+def plot_order(order: Any, *, ax: Any = None) -> Any:
+    """Draw which sample an order has at each position: 2,000 positions at equal distances.
+
+    Needs matplotlib: ``pip install 'windeck[plot]'``. O(1) time.
+
+    Parameters
+    ----------
+    order
+        A `Permutation`, or another order with `take` and a length.
+    ax : matplotlib Axes, optional
+        Axes to draw on. By default those of a new figure of pyplot, which is not shown.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
+    """
+    ax = new_axes(ax)
+    size = len(order)
+    places = np.linspace(0, size - 1, min(size, _POINTS)).astype(np.int64)
+    ax.plot(places, order.take(places), ".", markersize=3)
+    ax.set_xlabel("position")
+    ax.set_ylabel("sample")
+    name = type(order).__name__
+    ax.set_title(f"{name} of {size:,} samples")
+    return ax
+
+
+#: Positions that are drawn.
+_POINTS = 2000
 
 
 class Blocks(Protocol):
@@ -255,6 +292,10 @@ class Sequential:
         """Return the positions of the given samples; see `Permutation.index`."""
         return index(self, samples, out)
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw which sample is at each position; see `plot_order`."""
+        return plot_order(self, ax=ax)
+
     def _samples(self, positions: IndexArray) -> IndexArray:
         return positions
 
@@ -377,6 +418,10 @@ class BlockPermutation:
     def index(self, samples: Any, out: IndexArray | None = None) -> Any:
         """Return the positions of the given samples; see `Permutation.index`."""
         return index(self, samples, out)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw which sample is at each position; see `plot_order`."""
+        return plot_order(self, ax=ax)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
         return self._blocks.samples(self._within_groups(positions, inverse=False))
@@ -569,6 +614,10 @@ class Lanes:
     def _start(self, stretch: IndexArray) -> IndexArray:
         _, long, short, longer, end = self._division()
         return np.where(stretch < longer, stretch * long, end + (stretch - longer) * short)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw which sample is at each position; see `plot_order`."""
+        return plot_order(self, ax=ax)
 
     def _samples(self, positions: IndexArray) -> IndexArray:
         samples, _ = self.inner_positions(positions)

@@ -46,6 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file(here: Path) -> None:
     """Windows of the inferred target; the disk is that of the file."""
+    pytest.importorskip("torch")
     write_load_curve(here / "curve.parquet", sites=2, days=100)
     code, out, err = command("doctor", "curve.parquet", "--seconds", "0.05")
     assert (code, err) == (0, "")
@@ -56,6 +57,7 @@ def test_a_file(here: Path) -> None:
 
 def test_columns_of_a_mapped_file(here: Path) -> None:
     """The report says how many columns are read out of the map, and their bytes."""
+    pytest.importorskip("torch")
     table = pa.table({name: np.arange(5000.0) for name in "abc"})
     feather.write_feather(table, here / "wide.arrow", compression="uncompressed")
     options = ("--mapped", "--columns", "a,b", "--columns", "c", "--context", "8", "--horizon", "0")

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from windeck._core import TokenShard, checked_bulk, checked_one, default_threads
 from windeck._util.file_limit import file_limit
 from windeck._util.fingerprints import digest
+from windeck._util.html import html_table
 from windeck._util.lru_cache import LRUCache
 from windeck._util.options import explain_options
 from windeck._util.parallel import PORTION, run_in_threads
@@ -753,6 +754,17 @@ class Documents:
 
     def __repr__(self) -> str:
         return f"<Documents: {self._summary()}>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for number, name in enumerate(self.dataset_ids[:_MAX_LISTED]):
+            mine = self._shards.dataset == number
+            documents = int(self._counts.documents[mine].sum())
+            tokens = int(self._counts.kept_tokens[mine].sum())
+            size = format_bytes(float(self._sizes[mine].sum()))
+            rows.append((name, f"{int(mine.sum()):,}", f"{documents:,}", f"{tokens:,}", size))
+        header = ("dataset", "shards", "documents", "tokens", "bytes")
+        return html_table(f"Documents: {self._summary()}", header, rows, self.explain())
 
     def __getstate__(self) -> dict[str, Any]:
         transient = ("_ahead", "_locator", "_opened")

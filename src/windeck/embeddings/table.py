@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from windeck._core import EmbeddingCore, default_threads
+from windeck._util.html import html_table
 from windeck.embeddings.ops import checked_offsets, embedding_lookup, register_table
 from windeck.embeddings.optimizers import (
     OptimizerConfig,
@@ -485,6 +486,12 @@ class EmbeddingTable(torch.nn.Module):
             "an EmbeddingTable cannot be pickled: save its rows by "
             "checkpoint.save(..., embeddings={...}) and its options by table.config"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [(name, repr(value)) for name, value in self.config.items()]
+        caption = f"{type(self).__name__}: {self.rows:,} rows of {self.dim:,} on this rank"
+        notes = f"{self.pending:,} backward passes wait for a step" if self.pending else ""
+        return html_table(caption, ("option", "value"), rows, notes)
 
     def extra_repr(self) -> str:
         """Return the text inside `repr`."""

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from windeck._util.fingerprints import digest, sample_rows
+from windeck._util.html import html_table
 from windeck._util.indices import as_indices
 from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import aligned_empty
@@ -323,6 +324,16 @@ class JaggedTable:
         lists, columns = ", ".join(self.keys) or "none", ", ".join(self.column_names) or "none"
         size = format_bytes(self.nbytes)
         return f"JaggedTable({plural(len(self), 'row')}, lists {lists}, columns {columns}, {size})"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, ...]] = []
+        for key in self.keys:
+            lists = self.list_column(key)
+            mean = len(lists.values) / max(1, len(self))
+            rows.append((key, str(lists.dtype), f"{len(lists.values):,}", f"{mean:.3g}"))
+        rows += [(name, str(self._columns.scalars[name].dtype)) for name in self.column_names]
+        caption = f"JaggedTable: {plural(len(self), 'row')}, {format_bytes(self.nbytes)}"
+        return html_table(caption, ("column", "dtype", "values", "mean length"), rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_columns": self._columns, "layout": self.layout}

@@ -685,6 +685,32 @@ class Loader:
             f"position={self._position})"
         )
 
+    def plot(self, steps: int = 50, *, ax: Any = None) -> Any:
+        """Draw which samples the next steps have: a point for each, a colour for each rank.
+
+        Needs matplotlib: ``pip install 'windeck[plot]'``. Of a mixture the colours are its parts.
+        About 20,000 points are drawn at most. O(points) time; nothing is read.
+
+        Parameters
+        ----------
+        steps
+            Number of steps, at least 1.
+        ax : matplotlib Axes, optional
+            Axes to draw on. By default those of a new figure of pyplot, which is not shown.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ModuleNotFoundError
+            matplotlib is not installed.
+        """
+        from windeck.loader.plots import plot_steps
+
+        return plot_steps(self, steps, ax)
+
     def _repr_html_(self) -> str:
         epochs = "endless" if self._epoch_length == LIMIT else f"epoch {self.epoch:,}"
         rows = [

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from windeck._util.html import html_table
 from windeck._util.indices import as_positions
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
@@ -645,6 +646,12 @@ class Mixture:
         lanes, unit = self._weights.lanes, self._weights.unit
         more = f", lanes={lanes}, unit={unit}" if lanes > 1 else ""
         return f"Mixture({{{parts}}}, shares={self.shares}, seed={self.seed}{more})"
+
+    def _repr_html_(self) -> str:
+        shares = self.shares
+        rows = [(name, f"{shares[name]:.4g}", repr(self.parts[name])) for name in self.names]
+        caption = f"Mixture of {len(rows):,} parts, seed {self.seed}"
+        return html_table(caption, ("part", "share", "source"), rows, self.explain())
 
     def __reduce__(self) -> tuple[Any, ...]:
         weights = self._weights

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windeck._core import default_threads
+from windeck._util.html import html_table
 from windeck._util.imports import needs_torch
 from windeck._util.lru_cache import LRUCache
 from windeck._util.options import explain_options
@@ -641,7 +642,17 @@ class PackedSequences:
         """Return the report; ``print(packed.explain())`` shows it."""
         return self.report
 
+    def _repr_html_(self) -> str:
+        rows = [(name, repr(value)) for name, value in self._shown().items()]
+        caption = f"PackedSequences: {len(self):,} sequences"
+        return html_table(caption, ("option", "value"), rows, f"{self.corpus!r}\n{self.report}")
+
     def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._shown().items())
+        return f"PackedSequences({self.corpus!r}, {shown})"
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the options that texts have, by name."""
         options = self.options
         shown: dict[str, Any] = {
             "sequence_length": options.length,
@@ -651,7 +662,4 @@ class PackedSequences:
         shown |= {"order": options.order, "padded": options.padded}
         shown |= {"pad": options.pad} if options.padded else {}
         frame = {"sequence_bos": options.sequence_bos, "sequence_eos": options.sequence_eos}
-        shown |= {name: token for name, token in frame.items() if token is not None}
-        return (
-            f"PackedSequences({self.corpus!r}, {', '.join(f'{n}={v!r}' for n, v in shown.items())})"
-        )
+        return shown | {name: token for name, token in frame.items() if token is not None}

@@ -911,6 +911,44 @@ class Table:
             warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
             return {name: as_tensor(column, torch) for name, column in self._columns.items()}
 
+    def plot(
+        self,
+        columns: str | Iterable[str] | None = None,
+        *,
+        series: int | Sequence[int] = 0,
+        ax: Any = None,
+    ) -> Any:
+        """Draw columns of some series over time, with gaps where values are missing.
+
+        Needs matplotlib: ``pip install 'windeck[plot]'``. Of a series with more than 4,000 rows the
+        least and the greatest value of each of 2,000 stretches are drawn. O(rows drawn) time.
+
+        Parameters
+        ----------
+        columns : names, optional
+            By default the first five that are not categories.
+        series : int or sequence of int
+            Numbers of series.
+        ax : matplotlib Axes, optional
+            Axes to draw on. By default those of a new figure of pyplot, which is not shown.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            There is no such column or series, or the columns are not in memory.
+        ModuleNotFoundError
+            matplotlib is not installed.
+        """
+        self._check_in_memory("plot()")
+        from windeck.table.plots import plot_columns
+
+        names = None if columns is None else as_names("columns", columns)
+        return plot_columns(self, names, series, ax)
+
     def explain(self) -> str:
         """Return a few lines of text: size, columns, missing values, series and their order."""
         return description.explain(self._described)

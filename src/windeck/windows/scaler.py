@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from windeck._util.html import html_table
 from windeck._util.indices import Int64
 from windeck._util.terminal import escaped
 from windeck._util.text import unknown_column
@@ -41,6 +42,8 @@ from windeck.windows.scaler_json import UNSEEN, digest_statistics, parse_scaler,
 
 KindName = Literal["standard", "minmax", "robust", "mean_abs"]
 UnseenName = Literal["error", "global", "skip"]
+#: Columns that a notebook shows.
+_SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -592,6 +595,15 @@ class Scaler:
         if len(lines) > 12:
             lines[11:] = [f"... {len(lines) - 11} more columns"]
         return "\n  ".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for place, name in enumerate(self.columns[:_SHOWN]):
+            _, _, text = self._column_line(place)[len(name) :].partition(": ")
+            rows.append((name, text))
+        more = len(self.columns) - len(rows)
+        notes = f"and {more:,} columns more" if more else ""
+        return html_table(self._title(), ("column", "estimates"), rows, notes)
 
 
 def note_windows(

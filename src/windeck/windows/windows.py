@@ -1011,6 +1011,40 @@ class Windows:
             **{f"table.{name}": value for name, value in self.table.fingerprint.items()},
         }
 
+    def plot(self, index: int, prediction: Any = None, *, ax: Any = None) -> Any:
+        """Draw the targets of a window in the units of the table: past, future, missing steps.
+
+        Needs matplotlib: ``pip install 'windeck[plot]'``. Steps without a value, missing or outside
+        of the series, are marked at the bottom.
+
+        Parameters
+        ----------
+        index
+            Number of the window.
+        prediction
+            Array or tensor of shape (prediction_length, targets), or (prediction_length,) of one
+            target, in the units of the table: as `inverse_transform` returns it.
+        ax : matplotlib Axes, optional
+            Axes to draw on. By default those of a new figure of pyplot, which is not shown.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        IndexError, ValueError
+            There is no such window; the prediction has another shape.
+        TypeError
+            The table is streamed.
+        ModuleNotFoundError
+            matplotlib is not installed.
+        """
+        self._refuse_streamed("plot()")
+        from windeck.windows.plots import plot_window
+
+        return plot_window(self, operator.index(index), prediction, ax)
+
     def __repr__(self) -> str:
         keys = ", ".join(key.name for key in self._keys.chosen)
         return f"Windows({len(self):,} windows: {describe_steps(self.span)}; {keys})"
