@@ -19,13 +19,13 @@ from pyarrow.fs import SubTreeFileSystem
 
 import windeck as wd
 from support.corpora import write_corpus
+from support.internals import Columns, Job, original, train
 from support.prepare_cases import unsorted_rows, write_files
 from support.programs import command
 from support.written_names import Action, Victim, names_in, predictable_names
 from windeck import checkpoint
 from windeck.checkpoint import safetensors
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.cli import demo_data, demo_job
 from windeck.embeddings import EmbeddingTable
 
 #: Folders that the user names: where one is a link to a folder, it is meant.
@@ -145,23 +145,23 @@ def counting(place: Path) -> None:
 def diagnosing(place: Path) -> None:
     words = ("--seconds", "0.01", "--no-disk", "--html", str(place / "report.html"))
     file = place.with_name("load.parquet")
-    demo_data.write_load_curve(file, sites=2, days=60)
+    original("demo_data.write_load_curve")(file, sites=2, days=60)
     code, _, err = command("doctor", str(file), *words)
     if code:
         raise OSError(err)
 
 
 def demonstrating(place: Path) -> None:
-    path = demo_data.write_load_curve(place / "load.parquet", sites=2, days=10)
+    path = original("demo_data.write_load_curve")(place / "load.parquet", sites=2, days=10)
     shape: dict[str, Any] = {
         "context_length": 24,
         "prediction_length": 4,
         "batch_size": 8,
         "steps": 2,
     }
-    columns = demo_data.Columns(str(path), ("timestamp",), ("site",), "load")
-    job = demo_job.Job(columns, save_every=1, **shape)
-    demo_job.train(job, log=place / "log", state=place / "state.pt")
+    columns = Columns(str(path), ("timestamp",), ("site",), "load")
+    job = Job(columns, save_every=1, **shape)
+    train(job, log=place / "log", state=place / "state.pt")
 
 
 CASES: dict[str, tuple[Action, Action]] = {

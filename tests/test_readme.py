@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import write_load_curve
 from support.loaded_examples import example
 from support.pages import ROOT, Page
-from windeck.cli.demo_data import write_load_curve
 from windeck.cli.main import main
 
 PAGES = ["README.md", "docs/quickstart.md"]

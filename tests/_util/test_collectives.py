@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.gangs import gang
-from windeck._util.collectives import gather_bytes
+from windeck._util import gather_bytes
 
 
 def gathered(rank: int, ranks: int) -> list[bytes]:

@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from windeck._util.file_limit import (
-    allow_more_files,
-    allow_open_files,
-    file_limit,
-    open_with_room,
-)
+from support.internals import file_limit
+from windeck._util import allow_more_files, allow_open_files, open_with_room
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.programs import printed
-from windeck._util.fingerprints import check_fingerprint, digest, order_name, sample_rows
+from windeck._util import check_fingerprint, digest, order_name, sample_rows
 
 
 def a_factory(size: int, *, seed: int, epoch: int, **options: object) -> range:
@@ -54,9 +54,7 @@ def test_what_has_no_canonical_bytes_is_refused() -> None:
 
 
 def test_a_digest_does_not_depend_on_the_process() -> None:
-    code = (
-        "from windeck._util.fingerprints import digest; print(digest({'a': 1.5, 'b': 'x'}, [None]))"
-    )
+    code = "from windeck._util import digest; print(digest({'a': 1.5, 'b': 'x'}, [None]))"
     outputs = {printed(code).strip() for _ in range(2)}
     assert outputs == {digest({"a": 1.5, "b": "x"}, [None])}
 

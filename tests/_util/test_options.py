@@ -16,7 +16,8 @@ from pyarrow import feather
 from torch.utils.data import DataLoader
 
 import windeck as wd
-from windeck._util.options import NOTES, WORDS
+from support.internals import OPTION_NOTES as NOTES
+from support.internals import OPTION_WORDS as WORDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

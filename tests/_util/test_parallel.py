@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from windeck._util import parallel
-from windeck._util.threads import Task, _running
+from support.internals import original, plant
+from windeck._util import Task, parallel_map, read_ahead
 
 _before = set[Task[Any]]()
 
 
 def none_left() -> bool:
     """Return whether all threads that the test has started have ended."""
-    return all(task.done() for task in tuple(_running) if task not in _before)
+    return all(task.done() for task in tuple(original("threads._running")) if task not in _before)
 
 
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "THREADS", 2)
+    plant(monkeypatch, "parallel.THREADS", 2)
     _before.clear()
-    _before.update(_running)
+    _before.update(original("threads._running"))
 
 
 def numbers(done: list[int], count: int, wrong: int = -1) -> list[tuple[int, Callable[[], int]]]:
@@ -44,7 +44,7 @@ def numbers(done: list[int], count: int, wrong: int = -1) -> list[tuple[int, Cal
 @pytest.mark.parametrize("limit", [0, 1, 3, 1000])
 def test_all_results_come_in_order(count: int, limit: int) -> None:
     done: list[int] = []
-    assert list(parallel.read_ahead(numbers(done, count), limit=limit)) == list(range(count))
+    assert list(read_ahead(numbers(done, count), limit=limit)) == list(range(count))
     assert done == list(range(count))
 
 
@@ -58,7 +58,7 @@ def test_the_next_is_made_while_the_one_before_is_in_use() -> None:
         return number
 
     calls = [(1, partial(call, n)) for n in range(3)]
-    results = parallel.read_ahead(calls, limit=2)
+    results = read_ahead(calls, limit=2)
     assert next(results) == 0
     assert made[1].wait(60)  # before it was requested
     assert not made[2].is_set()  # two wait or are in use, as many as may
@@ -83,7 +83,7 @@ def test_no_more_bytes_wait_than_may() -> None:
 
     calls = [(size, partial(call, size)) for size in sizes]
     found = []
-    for size in parallel.read_ahead(calls, limit=limit):
+    for size in read_ahead(calls, limit=limit):
         found.append(size)
         with lock:
             held -= size
@@ -93,7 +93,7 @@ def test_no_more_bytes_wait_than_may() -> None:
 
 def test_an_error_is_raised_in_its_turn_and_ends_it() -> None:
     done: list[int] = []
-    results = parallel.read_ahead(numbers(done, 1000, wrong=5), limit=3)
+    results = read_ahead(numbers(done, 1000, wrong=5), limit=3)
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match=r"^number 5$"):
         next(results)
@@ -105,7 +105,7 @@ def test_an_error_is_raised_in_its_turn_and_ends_it() -> None:
 
 def test_nothing_is_made_any_more_once_nobody_asks() -> None:
     done: list[int] = []
-    results = parallel.read_ahead(numbers(done, 1000), limit=4)
+    results = read_ahead(numbers(done, 1000), limit=4)
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     at_the_end = len(done)
@@ -118,9 +118,9 @@ def test_nothing_is_made_any_more_once_nobody_asks() -> None:
 def test_a_single_call_and_a_single_processor_need_no_thread(
     monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    monkeypatch.setattr(parallel, "THREADS", threads)
+    plant(monkeypatch, "parallel.THREADS", threads)
     calls = [(1, threading.get_ident)] * (1 if threads == 2 else 3)
-    assert set(parallel.read_ahead(calls, limit=8)) == {threading.get_ident()}
+    assert set(read_ahead(calls, limit=8)) == {threading.get_ident()}
 
 
 def squares(done: list[int], wrong: int = -1) -> Callable[[int], int]:
@@ -139,7 +139,7 @@ def squares(done: list[int], wrong: int = -1) -> Callable[[int], int]:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
 def test_results_of_several_threads_come_in_order(count: int, threads: int) -> None:
     done: list[int] = []
-    found = list(parallel.parallel_map(range(count), squares(done), threads=threads))
+    found = list(parallel_map(range(count), squares(done), threads=threads))
     assert found == [number * number for number in range(count)]
     assert sorted(done) == list(range(count))
 
@@ -152,7 +152,7 @@ def test_the_caller_and_the_others_are_at_work_at_once() -> None:
         met.wait()  # no call continues alone
         return number
 
-    assert list(parallel.parallel_map(range(50), call, threads=2)) == list(range(50))
+    assert list(parallel_map(range(50), call, threads=2)) == list(range(50))
     assert threading.get_ident() in names
     assert len(names) == 2
 
@@ -168,14 +168,14 @@ def test_in_the_end_the_caller_does_what_nobody_has_begun() -> None:
             free.wait(60)  # until the caller was at one
         return number
 
-    assert list(parallel.parallel_map(range(2), call, threads=2)) == [0, 1]
+    assert list(parallel_map(range(2), call, threads=2)) == [0, 1]
     assert own
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_few_calls_are_ahead_of_who_asks(threads: int) -> None:
     done: list[int] = []
-    results = parallel.parallel_map(range(1000), squares(done), threads=threads)
+    results = parallel_map(range(1000), squares(done), threads=threads)
     for asked in range(100):
         assert next(results) == asked * asked
         assert len(done) <= asked + 1 + 2 * threads + 1
@@ -186,7 +186,7 @@ def test_few_calls_are_ahead_of_who_asks(threads: int) -> None:
 def test_no_call_goes_on_once_one_has_failed(threads: int, wrong: int) -> None:
     """Whosever call it was: what was to be written to is let alone afterwards."""
     done: list[int] = []
-    results = parallel.parallel_map(range(100), squares(done, wrong), threads=threads)
+    results = parallel_map(range(100), squares(done, wrong), threads=threads)
     assert [next(results) for _ in range(wrong)] == [number * number for number in range(wrong)]
     with pytest.raises(ValueError, match=f"^number {wrong}$"):
         next(results)
@@ -199,7 +199,7 @@ def test_no_call_goes_on_once_one_has_failed(threads: int, wrong: int) -> None:
 
 def test_no_call_goes_on_once_nobody_asks() -> None:
     done: list[int] = []
-    results = parallel.parallel_map(range(1000), squares(done), threads=2)
+    results = parallel_map(range(1000), squares(done), threads=2)
     assert [next(results), next(results)] == [0, 1]
     results.close()  # type: ignore[attr-defined]
     assert len(done) <= 2 + 5

@@ -8,14 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.programs import printed
-from windeck._util.retry import (
-    COMMANDS,
-    OPENING,
-    POLLING,
-    REQUESTS,
-    RetryPolicy,
-    retry,
-)
+from windeck._util import retry
 
 
 class Clock:
@@ -54,7 +47,7 @@ def always(error: Exception) -> bool:
 
 def test_requests_double_their_pauses(clock: Clock) -> None:
     with pytest.raises(ConnectionError):
-        retry(clock.work(1), REQUESTS, always)
+        retry.retry(clock.work(1), retry.REQUESTS, always)
     expected = [0.25, 0.5, 1, 2, 4]
     assert len(clock.pauses) == len(expected)
     for pause, base in zip(clock.pauses, expected, strict=True):
@@ -63,19 +56,19 @@ def test_requests_double_their_pauses(clock: Clock) -> None:
 
 def test_commands_are_repeated_for_half_a_second(clock: Clock) -> None:
     with pytest.raises(ConnectionError):
-        retry(clock.work(0), COMMANDS, always)
+        retry.retry(clock.work(0), retry.COMMANDS, always)
     assert clock.pauses == pytest.approx([0.025, 0.1, 0.4])
 
 
 def test_a_database_is_waited_for_for_ten_seconds(clock: Clock) -> None:
     with pytest.raises(ConnectionError):
-        retry(clock.work(0), OPENING, always)
+        retry.retry(clock.work(0), retry.OPENING, always)
     assert clock.pauses[:6] == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.2])
     assert 10.0 <= sum(clock.pauses) < 10.2
 
 
 def test_polling_has_no_end(clock: Clock) -> None:
-    for number in POLLING.attempts():
+    for number in retry.POLLING.attempts():
         if number == 200:
             break
     assert clock.pauses[:8] == pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.1])
@@ -86,7 +79,9 @@ def test_polling_has_no_end(clock: Clock) -> None:
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 7.5, 100.0])
 def test_both_limits(attempts: int, seconds: float, clock: Clock) -> None:
     """Attempts take a second, and so do pauses: the k-th ends after 2k - 1 seconds."""
-    policy = RetryPolicy(first_pause=1, growth=1, most_attempts=attempts, most_seconds=seconds)
+    policy = retry.RetryPolicy(
+        first_pause=1, growth=1, most_attempts=attempts, most_seconds=seconds
+    )
     calls = 0
 
     def call() -> None:
@@ -95,7 +90,7 @@ def test_both_limits(attempts: int, seconds: float, clock: Clock) -> None:
         clock.work(1)()
 
     with pytest.raises(ConnectionError):
-        retry(call, policy, always)
+        retry.retry(call, policy, always)
     late = next(k for k in range(1, 100) if 2 * k - 1 >= seconds)
     assert calls == min(attempts, late)
     assert len(clock.pauses) == calls - 1  # none after the last attempt
@@ -103,7 +98,7 @@ def test_both_limits(attempts: int, seconds: float, clock: Clock) -> None:
 
 def test_other_errors_are_not_repeated(clock: Clock) -> None:
     with pytest.raises(ConnectionError, match="no"):
-        retry(clock.work(1), REQUESTS, lambda error: isinstance(error, TimeoutError))
+        retry.retry(clock.work(1), retry.REQUESTS, lambda error: isinstance(error, TimeoutError))
     assert clock.pauses == []
 
 
@@ -119,7 +114,7 @@ def test_an_interrupt_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        retry(fail, REQUESTS, always)
+        retry.retry(fail, retry.REQUESTS, always)
     assert len(calls) == 1
 
 
@@ -131,7 +126,7 @@ def test_a_result_ends_the_attempts(clock: Clock) -> None:
             raise ConnectionError
         return "done"
 
-    assert retry(call, COMMANDS, always) == "done"
+    assert retry.retry(call, retry.COMMANDS, always) == "done"
     assert len(clock.pauses) == 2
 
 

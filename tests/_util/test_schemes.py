@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import windeck as wd
-from windeck._util.schemes import SCHEMES, UNKNOWN, scheme_of
+from support.internals import existing_url, plant, reading_url
+from windeck._util import SCHEMES, UNKNOWN, scheme_of
 from windeck.checkpoint import stores
-from windeck.checkpoint.stores import MappingStore, StoreURL, open_store, register, urls
+from windeck.checkpoint.stores import MappingStore, StoreURL, open_store, register
 from windeck.cli.main import VIEW_NOTES
 
 HOME = Path(__file__).resolve().parents[2]
@@ -86,7 +87,7 @@ def test_every_scheme_of_stores_is_known_to_the_message() -> None:
 
 def test_a_registered_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a store's, and is read by no file system; the table does not have it."""
-    monkeypatch.setattr(urls, "_registered", {})
+    plant(monkeypatch, "urls._registered", {})
     register("mine", lambda url: MappingStore({b"a": url.path.encode()}))
     with open_store("mine://x/y") as store:
         assert store.get(b"a") == b"/y"
@@ -94,7 +95,7 @@ def test_a_registered_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
         open_store("qq://x")
     with pytest.raises(ValueError, match="no file system has the scheme mine://"):
         wd.Table.read("mine://x/y.parquet")
-    assert urls.reading_url("mine://x") == urls.existing_url("mine://x") == "mine://x"
+    assert reading_url("mine://x") == existing_url("mine://x") == "mine://x"
     for name in SCHEMES:
         with pytest.raises(ValueError, match="not built-in"):
             register(name, lambda url: MappingStore({}))

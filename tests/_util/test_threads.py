@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 
-from windeck._util.threads import Cancelled, Pool, Task, holds_lock, reentrant_lock, start, unheld
+from support.internals import inside
+from windeck._util import Cancelled, Pool, Task, holds_lock, reentrant_lock, start, unheld
 
 
 def wrong() -> int:
@@ -69,18 +70,18 @@ def test_a_pool_starts_threads_as_needed_and_ends_them() -> None:
     with Pool(3) as pool:
         for _ in range(20):  # one after the other: each thread is idle again
             idents.add(pool.submit(threading.get_ident).result())
-        assert len(pool._threads) <= 3
+        assert len(inside(pool, "threads")) <= 3
         met = threading.Barrier(3, timeout=60)
         assert sorted(t.result() for t in [pool.submit(met.wait) for _ in range(3)]) == [0, 1, 2]
-        assert len(pool._threads) == 3
+        assert len(inside(pool, "threads")) == 3
     assert threading.get_ident() not in idents
-    assert all(thread.done() for thread in pool._threads)
+    assert all(thread.done() for thread in inside(pool, "threads"))
 
 
 def test_the_threads_of_a_pool_end_with_the_last_reference_to_it() -> None:
     pool = Pool(2)
     pool.submit(lambda: 1).result()
-    (thread,) = pool._threads
+    (thread,) = inside(pool, "threads")
     del pool
     assert thread.wait(60)
 
@@ -132,7 +133,7 @@ def test_a_lock_that_this_thread_holds() -> None:
 
 PROGRAM = """
 import atexit, threading, time
-from windeck._util.threads import Pool, start
+from windeck._util import Pool, start
 
 def at_exit():
     print("at exit", pool.submit(lambda: 1).result())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windeck._util.validation import LIMIT, check_bytes, check_format
+from windeck._util import LIMIT, check_bytes, check_format
 
 UNITS = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,

@@ -25,6 +25,7 @@ from support.adapted_runs import (
     read_end,
     write_end,
 )
+from support.internals import assign, inside
 from support.launched import launch
 from support.pages import named_block
 from windeck import checkpoint
@@ -202,14 +203,14 @@ def train_batches(saving: Any, model: Any, parts: list[Any], batches: range) -> 
     loader = make_loader()
     every = list(loader)
     for number in batches:
-        with saving._accelerator.accumulate(model):
+        with inside(saving, "accelerator").accumulate(model):
             batch = every[number % len(every)]
-            saving._accelerator.backward(model(batch["sample"], batch["row"])["loss"])
+            inside(saving, "accelerator").backward(model(batch["sample"], batch["row"])["loss"])
             for part in parts:
                 part.step()
-            if saving._accelerator.sync_gradients:
+            if inside(saving, "accelerator").sync_gradients:
                 model.user.step()
-            model.zero_grad() if saving._accelerator.sync_gradients else None
+            model.zero_grad() if inside(saving, "accelerator").sync_gradients else None
 
 
 def contents(model: Any, parts: list[Any]) -> list[Any]:
@@ -250,7 +251,7 @@ def resume_sequence(folder: Path, url: str) -> None:
         scheduler = kinds.SequentialLR(
             plain, [kinds.ConstantLR(plain, 0.5), kinds.MultiStepLR(plain, [1, 2, 2])], [2]
         )
-        saving._schedulers = [scheduler]
+        assign(saving, "schedulers", [scheduler])
         saving.save(0) if saves else saving.load()
         for _ in range(5):
             plain.step()
@@ -290,20 +291,20 @@ def compare(folder: Path, url: str) -> None:
     train_batches(saving, model, parts, range(2))
     saving.save(2)
     before = contents(model, parts)
-    first = saving._optimizers[0]
-    saving._optimizers[0] = torch.optim.RMSprop(first.param_groups[0]["params"], lr=0.1)
+    first = inside(saving, "optimizers")[0]
+    inside(saving, "optimizers")[0] = torch.optim.RMSprop(first.param_groups[0]["params"], lr=0.1)
     with pytest.raises(ValueError, match="optimizer 0 is of another class than in <checkpoint"):
         saving.load()
     assert contents(model, parts) == before
-    saving._optimizers[0] = first
-    saving._schedulers[1] = torch.optim.lr_scheduler.SequentialLR(
+    inside(saving, "optimizers")[0] = first
+    inside(saving, "schedulers")[1] = torch.optim.lr_scheduler.SequentialLR(
         first, [torch.optim.lr_scheduler.StepLR(first, 2) for _ in range(2)], [1]
     )
     changed = contents(model, parts)
     with pytest.raises(ValueError, match="scheduler 1 is of another class than in <checkpoint"):
         saving.load()
     assert contents(model, parts) == changed
-    saving._schedulers[1] = torch.optim.lr_scheduler.ExponentialLR(first, 0.5)
+    inside(saving, "schedulers")[1] = torch.optim.lr_scheduler.ExponentialLR(first, 0.5)
     with pytest.raises(ValueError, match=r"only the saved one has \['step_size'\]"):
         saving.load()
 
@@ -316,7 +317,7 @@ def swap(folder: Path, url: str) -> None:
     for batches in (0, 2):
         saving, model, parts = start(url, optimizers=2)
         train_batches(saving, model, parts, range(batches))
-        saving._optimizers.reverse()
+        inside(saving, "optimizers").reverse()
         before = contents(model, parts)
         with pytest.raises(ValueError, match=r"optimizer 0/state/0/exp_avg has shape \(1, 4\) in"):
             saving.load()

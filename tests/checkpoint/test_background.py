@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import original, plant, spare_memory
 from support.programs import printed
 from support.store_servers import EMBEDDED
 from support.training import Training, assert_equal, loaded, values_of
 from windeck import checkpoint
-from windeck.checkpoint import background
-from windeck.checkpoint.format import manifests
 from windeck.checkpoint.stores import open_store
-from windeck.checkpoint.write.copies import LentTensors
+from windeck.checkpoint.write import LentTensors
 
 Fresh = Callable[[str], str]
 
@@ -31,7 +30,7 @@ def ended() -> Iterator[None]:
     """Leave no save and no error to the next test."""
     yield
     checkpoint.wait(60)
-    assert background._current is None
+    assert original("background._current") is None
 
 
 class Gated:
@@ -292,8 +291,8 @@ def test_options_have_their_effects() -> None:
 def test_another_run_is_refused_and_takeover() -> None:
     store = open_store("memory://")
     checkpoint.save(store, step=1, extra={})
-    known = set(manifests._known_saves)
-    manifests._known_saves.clear()
+    known = set(original("manifests._known_saves"))
+    original("manifests._known_saves").clear()
     try:
         saving = checkpoint.save(store, step=2, extra={}, background=True)
         with pytest.raises(RuntimeError, match="saved by another run"):
@@ -301,7 +300,7 @@ def test_another_run_is_refused_and_takeover() -> None:
         saving = checkpoint.save(store, step=2, extra={}, background=True, takeover=True)
         assert saving.wait() > 1
     finally:
-        manifests._known_saves.update(known)
+        original("manifests._known_saves").update(known)
 
 
 def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
@@ -332,7 +331,7 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
     assert not saving.done()
     big.zero_()
     small.fill_(5)
-    assert background.spare_memory == []
+    assert spare_memory == []
     gate.set()
     saving.wait()
     target = {"b": torch.full((10,), 9.0), "a": torch.zeros(1000)}
@@ -340,9 +339,9 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
     assert bool((target["a"] == 1).all())
     assert bool((target["b"] == 0).all())
     # Of the copies there were no more bytes than allowed; they are kept for the next save.
-    assert [len(memory) for memory in background.spare_memory] == [64]
+    assert [len(memory) for memory in spare_memory] == [64]
     checkpoint.wait()
-    assert background.spare_memory == []
+    assert spare_memory == []
 
 
 def test_nothing_is_committed_if_the_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +352,7 @@ def test_nothing_is_committed_if_the_call_is_interrupted(monkeypatch: pytest.Mon
         store.reached.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LentTensors, "wait", wait)
+    plant(monkeypatch, "copies.LentTensors.wait", wait)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(store, step=1, model={"w": weights}, background=True, background_bytes=0)
     weights.zero_()
@@ -416,21 +415,21 @@ def test_a_call_that_is_interrupted_before_its_thread_starts(
 def test_memory_of_copies_is_used_again() -> None:
     store, weights = open_store("memory://"), torch.ones(1000)
     checkpoint.save(store, step=1, model={"w": weights}, background=True).wait()
-    first = background.spare_memory[0]
+    first = spare_memory[0]
     checkpoint.save(store, step=2, model={"w": weights + 1}, background=True).wait()
-    assert [memory is first for memory in background.spare_memory] == [True]
+    assert [memory is first for memory in spare_memory] == [True]
     # Not if it is more than twice what is needed, or less.
     checkpoint.save(store, step=3, model={"w": weights[:100]}, background=True).wait()
-    assert [len(memory) for memory in background.spare_memory] == [448]
+    assert [len(memory) for memory in spare_memory] == [448]
     target = {"w": torch.zeros(1000)}
     checkpoint.load(store, model=target, generation=2)
     assert bool((target["w"] == 2).all())
     # Nor if it is more than the limit.
     model = {"w": weights[:100], "v": weights[:80]}
     checkpoint.save(store, step=4, model=model, background=True).wait()
-    assert [len(memory) for memory in background.spare_memory] == [768]
+    assert [len(memory) for memory in spare_memory] == [768]
     checkpoint.save(store, step=5, model=model, background=True, background_bytes=500).wait()
-    assert [len(memory) for memory in background.spare_memory] == [448]
+    assert [len(memory) for memory in spare_memory] == [448]
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])

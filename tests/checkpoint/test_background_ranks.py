@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 import windeck as wd
 from support.gangs import gang
+from support.internals import original, replace
 from windeck import checkpoint
-from windeck.checkpoint import background, group_saving
 
 Fresh = Callable[[str], str]
 IDS = torch.arange(400)
@@ -123,7 +123,7 @@ def _fail(rank: int, ranks: int, url: str) -> list[Any]:
     # In the call, on all ranks.
     outcome(lambda: save(extra={"x": object()} if rank else {}))
     outcome(lambda: save(model={"w": torch.full((3,), float(rank))}))
-    assert background._current is None
+    assert original("background._current") is None
     # While the save goes on, on all ranks, at the next save or wait.
     outcome(lambda: save().wait())
     outcome(lambda: save(step=0).wait())
@@ -132,15 +132,14 @@ def _fail(rank: int, ranks: int, url: str) -> list[Any]:
     outcome(lambda: save().wait())
     # A copy that fails on one rank.
     if rank:
-        module: Any = group_saving
-        real = module.copy_tensors
+        real = original("group_saving.copy_tensors")
 
         def fail(*given: Any, **options: Any) -> Any:
             raise MemoryError("no memory for the test")
 
-        module.copy_tensors = fail
+        replace("group_saving.copy_tensors", fail)
         outcome(save)
-        module.copy_tensors = real
+        replace("group_saving.copy_tensors", real)
     else:
         outcome(save)
     outcome(lambda: save().wait())

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from windeck.checkpoint.format.boxes import boxes_in_range, intersection, shape_of, slices, whole
+from support.internals import intersection
+from windeck.checkpoint.format import boxes_in_range, shape_of, slices, whole
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (2, 1, 3), (1, 4, 2), (2, 2, 2, 2)])

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from windeck.checkpoint.format.boxes import Box, intersection, shape_of, whole
-from windeck.checkpoint.format.entries import TensorEntry, TensorPart
-from windeck.checkpoint.read import fetching as module
-from windeck.checkpoint.read.fetching import ChunkRange, chunk_ranges, split_ranges
+from support.internals import (
+    FETCH_PORTION_BYTES,
+    ChunkRange,
+    chunk_ranges,
+    intersection,
+    split_ranges,
+)
+from windeck.checkpoint.format import Box, TensorEntry, TensorPart, shape_of, whole
 
 
 def parts_of(shape: Sequence[int], cuts: Sequence[int]) -> list[Box]:
@@ -101,7 +105,7 @@ def test_groups_have_all_chunks_in_order_and_are_small(seed: int) -> None:
     for portion in split_ranges(given):
         chunks = [(span, number) for span in portion for number in range(span.first, span.stop)]
         size = sum(span.bytes_of(number) for span, number in chunks)
-        assert len(chunks) == 1 or (chunks and size <= module.PORTION_BYTES)
+        assert len(chunks) == 1 or (chunks and size <= FETCH_PORTION_BYTES)
         assert len(chunks) <= 33_000
         found += [(span.name, number) for span, number in chunks]
     assert found == [

@@ -15,7 +15,7 @@ from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint import copy, diff
-from windeck.checkpoint.read.comparing import ValueDifference
+from windeck.checkpoint.read import ValueDifference
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

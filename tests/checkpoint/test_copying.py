@@ -18,7 +18,7 @@ from support.store_servers import EMBEDDED, KINDS
 from support.stored_keys import parsed
 from windeck import checkpoint
 from windeck.checkpoint import copy, diff, verify
-from windeck.checkpoint.format.manifests import encode_head
+from windeck.checkpoint.format import encode_head
 from windeck.checkpoint.stores import CorruptStoreError, MappingStore, Store, open_store
 
 Fresh = Callable[[str], str]

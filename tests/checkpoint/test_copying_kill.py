@@ -121,12 +121,13 @@ sys.path.append(sys.argv[2])
 from contextlib import contextmanager
 from checkpoint.test_copying_kill import check_made_again, check_whole, fill
 from support.doomed import Doomed, child
-from windeck.checkpoint import copying
+from support.internals import original, replace
+from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
 import torch
 
 torch.set_num_threads(1)
-place, source, plain = sys.argv[1], open_store("memory://"), copying.opened
+place, source, plain = sys.argv[1], open_store("memory://"), original("copying.opened")
 new, former = fill(source, 1, skip=int(sys.argv[3])), {8: (), 7: ("best",)}
 
 def doomed():
@@ -134,8 +135,8 @@ def doomed():
     def opened(found, **options):
         with plain(found, **options) as store:
             yield store if found is source else Doomed(store, left)
-    copying.opened = opened
-    copying.copy(source, url, replace=True)
+    replace("copying.opened", opened)
+    checkpoint.copy(source, url, replace=True)
 
 def begin():
     with open_store(url) as store:

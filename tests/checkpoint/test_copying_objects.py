@@ -20,12 +20,11 @@ import torch
 
 import windeck as wd
 from checkpoint.test_verifying import fill
+from support.internals import ObjectStore, plant
 from support.object_servers import ACCESS, SECRET, Answer, Bucket, bucket_of, retry_quickly
 from windeck import checkpoint
 from windeck.checkpoint import Partition, copy, diff, verify
-from windeck.checkpoint.stores import CorruptStoreError, Store, objects, open_store
-from windeck.checkpoint.stores.objects import ObjectStore
-from windeck.cli.page import contents as contents_of_pages
+from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]
 #: Requests that read bytes of segments, that write any, and that end the upload of one.
@@ -52,7 +51,7 @@ def bytes_read(s3: Bucket) -> int:
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "SEGMENT_BYTES", 6000)
+    plant(monkeypatch, "objects.SEGMENT_BYTES", 6000)
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -243,9 +242,9 @@ def test_gc_removes_what_no_generation_needs(s3: Bucket, memory: Store) -> None:
 
 
 def _hash(namespace: str) -> str:
-    from windeck.checkpoint.format.keys import segment_group
+    from windeck.checkpoint.format import keys
 
-    return segment_group(namespace, 0, 0).partition("-")[0]
+    return keys.segment_group(namespace, 0, 0).partition("-")[0]
 
 
 def test_a_reader_of_what_gc_removed_gets_an_error(s3: Bucket, memory: Store) -> None:
@@ -504,13 +503,13 @@ def test_a_damaged_list_is_repaired_as_its_error_says(
 PROGRAM = """
 import json, os, sys
 import pyarrow.fs
+from support.internals import replace
 from windeck import checkpoint
-from windeck.checkpoint import copying
-from windeck.checkpoint.stores import objects, open_store
 from windeck._util import retry
+from windeck.checkpoint.stores import open_store
 
-objects.SEGMENT_BYTES = 6000
-retry.REQUESTS = retry.RetryPolicy(first_pause=0.001, most_attempts=6)
+replace("objects.SEGMENT_BYTES", 6000)
+replace("retry.REQUESTS", retry.RetryPolicy(first_pause=0.001, most_attempts=6))
 source, options = sys.argv[1], json.loads(sys.argv[2])
 for line in sys.stdin:
     pid = os.fork()
@@ -550,7 +549,11 @@ class Copies:
     def __init__(self, source: str, options: Mapping[str, Any]) -> None:
         command = [sys.executable, "-c", PROGRAM, source, json.dumps(options)]
         self._process = subprocess.Popen(
-            command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            command,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         self.pids: queue.Queue[int] = queue.Queue()
 
@@ -653,7 +656,7 @@ class TestView:
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.proxy.port}")
         # Pages have the second at which they were made.
-        monkeypatch.setattr(contents_of_pages, "time", SimpleNamespace(time=lambda: 1e9))
+        plant(monkeypatch, "contents.time", SimpleNamespace(time=lambda: 1e9))
 
     def test_its_commands_print_what_they_print_of_the_source(
         self, s3: Bucket, source: str, tmp_path: Any

@@ -10,8 +10,7 @@ import torch
 
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys, manifests, values
-from windeck.checkpoint.format.values import Kind, Label
+from windeck.checkpoint.format import Kind, Label, keys, manifests, values
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

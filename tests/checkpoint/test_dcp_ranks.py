@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from support.gangs import gang
+from support.internals import tensor_entry
 from support.store_servers import KINDS
 from support.stored_keys import data_generations
 from windeck import checkpoint
@@ -279,7 +280,6 @@ def test_one_rank_fails_and_all_say_so_and_head_stays(kind: str, fresh: Fresh) -
 
 
 def test_parts_without_elements_are_left_out_of_a_manifest() -> None:
-    from windeck.checkpoint.dcp.states import _tensor_entry
 
     def part(writer: int, shape: list[int], *box: list[int]) -> dict[str, Any]:
         said = {"dtype": "float32", "shape": shape, "chunk_bytes": 64}
@@ -287,8 +287,8 @@ def test_parts_without_elements_are_left_out_of_a_manifest() -> None:
 
     some = [part(0, [4, 3], [0, 4], [0, 3]), part(1, [4, 3], [4, 4], [0, 3])]
     kept = {"box": [[0, 4], [0, 3]], "writer": 0, "item": 5}
-    assert _tensor_entry("w", some)["parts"] == _tensor_entry("w", some[::-1])["parts"] == [kept]
+    assert tensor_entry("w", some)["parts"] == tensor_entry("w", some[::-1])["parts"] == [kept]
     none = [part(0, [0, 3], [0, 0], [0, 2]), part(1, [0, 3], [0, 0], [2, 3])]
-    assert _tensor_entry("w", none)["parts"] == [{"box": [[0, 0], [0, 3]], "writer": 0, "item": 5}]
+    assert tensor_entry("w", none)["parts"] == [{"box": [[0, 0], [0, 3]], "writer": 0, "item": 5}]
     with pytest.raises(ValueError, match=r"w is .*\(4, 3\).* on one rank and .*\(5, 3\)"):
-        _tensor_entry("w", [some[0], part(1, [5, 3], [4, 5], [0, 3])])
+        tensor_entry("w", [some[0], part(1, [5, 3], [4, 5], [0, 3])])

@@ -18,10 +18,11 @@ import torch
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 import windeck as wd
+from support.internals import original
 from windeck import checkpoint
 from windeck.checkpoint.dcp import StoreWriter
 from windeck.checkpoint.safetensors import export, import_
-from windeck.checkpoint.stores import MappingStore, StoreURL, urls
+from windeck.checkpoint.stores import MappingStore, StoreURL
 
 URL = "connections://one"
 
@@ -143,7 +144,7 @@ def test_nothing_shows_that_could_be_lost(
     act: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     place = Place()
-    monkeypatch.setitem(urls._registered, "connections", place.opened)
+    monkeypatch.setitem(original("urls._registered"), "connections", place.opened)
     act(tmp_path)
     assert place.heads == ACTS[act]
     assert place.values

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import tensor_statistics as statistics
 from windeck import checkpoint
 from windeck.checkpoint import search
-from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.read.searching import statistics
+from windeck.checkpoint.format import find_commit, read_manifest
 from windeck.checkpoint.stores import Store, open_store
 
 #: bits of the exponent, of the fraction, bias, and what the topmost codes mean

@@ -12,11 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windeck.checkpoint.format import state_json
-from windeck.checkpoint.format.boxes import Box, slices
-from windeck.checkpoint.format.catalogs import check_size, expand_tree, parse_catalog
-from windeck.checkpoint.format.entries import KeptChunks, TensorPart, check_tiling, parse_entries
-from windeck.checkpoint.format.manifests import encode_json, encode_manifest
+from support.internals import KeptChunks, check_size, expand_tree, parse_catalog, parse_entries
+from windeck.checkpoint.format import (
+    Box,
+    TensorPart,
+    check_tiling,
+    encode_json,
+    encode_manifest,
+    slices,
+    state_json,
+)
 
 
 def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from support.gangs import gang
-from windeck.checkpoint.process_group import RankGroup
+from support.internals import RankGroup
 from windeck.checkpoint.stores import CorruptStoreError
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from windeck import checkpoint
-from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label, encode
+from windeck.checkpoint.format import HEADER_BYTES, Kind, Label, encode, keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

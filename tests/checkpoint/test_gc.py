@@ -17,11 +17,11 @@ import torch
 
 import windeck as wd
 from models.incremental_model import CHUNK
+from support.internals import file_bytes
 from support.store_servers import EMBEDDED, KINDS, need
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
-from windeck.checkpoint.stores.embedded import file_bytes
 
 Fresh = Callable[[str], str]
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windeck.checkpoint.group_saving import (
-    _check_equal_options,
-    _find_holders,
+from support.internals import (
     assign_writers,
+    check_equal_options,
+    check_unclaimed_names,
+    find_holders,
 )
-from windeck.checkpoint.loading import _check_unclaimed_names
 
 #: Of each tensor's box, its bytes and the ranks that have it.
 Holders = dict[tuple[str, tuple[tuple[int, int], ...]], tuple[int, list[int]]]
@@ -83,13 +83,13 @@ def test_holders_of_boxes() -> None:
     first = [["w", "float32", 4, [[[0, 2], [0, 3]]]], ["s", "int64", 8, [[]]]]
     second = [["w", "float32", 4, [[[2, 5], [0, 3]], [[0, 2], [0, 3]]]], ["none", "int8", 1, []]]
     third = [["s", "int64", 8, [[]]], ["w", "float32", 4, [[[5, 5], [0, 3]], [[0, 2], [0, 3]]]]]
-    assert _find_holders([first, second, [], third]) == {
+    assert find_holders([first, second, [], third]) == {
         ("w", ((0, 2), (0, 3))): (24, [0, 1, 3]),
         ("w", ((2, 5), (0, 3))): (36, [1]),
         ("w", ((5, 5), (0, 3))): (0, [3]),
         ("s", ()): (8, [0, 3]),
     }
-    assert _find_holders([]) == {}
+    assert find_holders([]) == {}
 
 
 def test_names_that_no_rank_has() -> None:
@@ -103,7 +103,7 @@ def test_names_that_no_rank_has() -> None:
         [{"model": []}, {"extra": []}],
     ]
     for names in fine:
-        _check_unclaimed_names(names, "generation 3")
+        check_unclaimed_names(names, "generation 3")
     refused: list[tuple[list[dict[str, list[str]]], str, str]] = [
         ([{"model": ["w", "v"]}], "model", "v, w"),
         ([{"model": ["w", "v", "u"]}, {"model": ["u", "w", "t"]}], "model", "u, w"),
@@ -115,17 +115,17 @@ def test_names_that_no_rank_has() -> None:
     for names, root, told in refused:
         words = f"the names in {root} are not those of generation 3: only in the target []; only in"
         with pytest.raises(KeyError, match=re.escape(f"{words} the checkpoint [{told}]; strict=")):
-            _check_unclaimed_names(names, "generation 3")
+            check_unclaimed_names(names, "generation 3")
 
 
 def test_options_that_are_not_the_same_on_all_ranks() -> None:
     same = {"step": 3, "namespace": "a"}
-    _check_equal_options([same])
-    _check_equal_options([same, dict(same), dict(same)])
+    check_equal_options([same])
+    check_equal_options([same, dict(same), dict(same)])
     words = "`step` must be the same on all ranks, got 3 on rank 0 and 4 on rank 2"
     with pytest.raises(ValueError, match=f"^{words}$"):
-        _check_equal_options([same, same, {**same, "step": 4}, {**same, "step": 5}])
+        check_equal_options([same, same, {**same, "step": 4}, {**same, "step": 5}])
     with pytest.raises(
         ValueError, match=r"^`namespace` must be .*, got 'a' on rank 0 and 'b' on rank 1$"
     ):
-        _check_equal_options([same, {**same, "namespace": "b"}])
+        check_equal_options([same, {**same, "namespace": "b"}])

@@ -17,9 +17,8 @@ from support.store_servers import KINDS
 from support.stored_keys import parsed
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys, manifests, state_json, values
-from windeck.checkpoint.format.values import HEADER_BYTES, Kind, Label
-from windeck.checkpoint.read.predicates import parse
+from windeck.checkpoint.format import HEADER_BYTES, Kind, Label, keys, manifests, state_json, values
+from windeck.checkpoint.read import parse
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

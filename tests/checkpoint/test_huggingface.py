@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import plant
 from windeck import checkpoint
 from windeck.checkpoint.safetensors import export
 from windeck.checkpoint.stores import Store
@@ -118,7 +119,7 @@ def test_the_index_is_written_last(
         assert len(list((tmp_path / "out").iterdir())) == 2
         raise OSError("no space left for the test")
 
-    monkeypatch.setattr("windeck.checkpoint.safetensors.exporting.write_json", fail)
+    plant(monkeypatch, "exporting.write_json", fail)
     with pytest.raises(OSError, match="no space left"):
         export(memory, tmp_path / "out", layout="huggingface", shard_bytes=40)
     assert not list((tmp_path / "out").glob("*.json"))

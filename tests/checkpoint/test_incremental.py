@@ -14,12 +14,13 @@ from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from models.incremental_model import CHUNK, Model, State, copied, log_of, named
+from support.internals import plant
 from support.store_servers import KINDS
 from support.stored_keys import data_keys, parsed
 from windeck import checkpoint
-from windeck.checkpoint.format.values import HEADER_BYTES
+from windeck.checkpoint.format import HEADER_BYTES
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.write import incremental
+from windeck.checkpoint.write import find_base, read_base_values
 
 Fresh = Callable[[str], str]
 
@@ -233,7 +234,7 @@ def test_strided_and_tied_tensors() -> None:
 @pytest.mark.parametrize("size", [16, 48, 160, 176, 1 << 20])
 def test_digests_in_several_values(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of more than 65,536 chunks are stored."""
-    monkeypatch.setattr(incremental, "_VALUE_BYTES", size)
+    plant(monkeypatch, "incremental._VALUE_BYTES", size)
     state = {"w": torch.arange(6 * CHUNK // 4, dtype=torch.int32)}
     state["b"] = torch.arange(5 * CHUNK, dtype=torch.uint8)
     with open_store("memory://") as store:
@@ -334,13 +335,13 @@ def test_what_is_read_to_find_a_base(memory: Store) -> None:
     state = {"w": torch.arange(3 * CHUNK, dtype=torch.uint8), "empty": torch.empty(0)}
     options: dict[str, Any] = {"step": 1, "chunk_bytes": CHUNK, "incremental": True}
     plan = checkpoint.begin(memory, writers=1, **options)
-    assert incremental.read_base_values(memory, plan) == {}
+    assert read_base_values(memory, plan) == {}
     checkpoint.save(memory, model=state, **options)
     plan = checkpoint.begin(memory, writers=1, **options)
-    found = incremental.read_base_values(memory, plan)
+    found = read_base_values(memory, plan)
     assert [parsed(key)[0] for key in found] == ["", "m", "d"]
     assert all(memory.get(key) == value for key, value in found.items())
-    base = incremental.find_base(found, plan)
-    assert base == incremental.find_base(memory, plan)
+    base = find_base(found, plan)
+    assert base == find_base(memory, plan)
     assert base is not None
     assert list(map(len, base.digests.values())) == [3 * 16]

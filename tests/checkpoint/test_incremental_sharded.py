@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from models.table_model import ModelCore, ModelTable
 from support.gangs import gang
+from support.internals import plant
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
@@ -140,7 +141,7 @@ def test_a_group_that_finds_the_last_save_damaged(fresh: Fresh) -> None:
 
 def test_a_store_that_another_has_open(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     """On LevelDB, a rank that cannot open the last save writes all chunks, and warns."""
-    monkeypatch.setattr(retry, "OPENING", retry.OPENING._replace(most_seconds=0.05))
+    plant(monkeypatch, "retry.OPENING", retry.OPENING._replace(most_seconds=0.05))
     url, whole = fresh("leveldb"), torch.arange(8.0 * CHUNK)
     save(url, 0, whole, [0, 4 * CHUNK, 8 * CHUNK])
     with open_store(url) as store:

@@ -16,7 +16,7 @@ from models.table_model import ModelCore, ModelTable
 from support.failing import load, save
 from support.store_servers import KINDS
 from windeck import checkpoint
-from windeck.checkpoint.read.predicates import parse
+from windeck.checkpoint.read import parse
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 
 Fresh = Callable[[str], str]

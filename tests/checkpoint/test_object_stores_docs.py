@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import forget
 from support.object_servers import bucket_of, use_bucket
 from support.pages import Page
 from support.store_servers import need
-from windeck.checkpoint.stores.memory import forget
 
 PAGE = Page("docs/object_stores.md")
 

@@ -12,7 +12,7 @@ import torch
 
 from models.table_model import ModelCore, ModelTable
 from windeck import checkpoint
-from windeck.checkpoint.format.values import HEADER_BYTES
+from windeck.checkpoint.format import HEADER_BYTES
 from windeck.checkpoint.stores import Store, open_store
 
 

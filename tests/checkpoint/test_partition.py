@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import describe_error, rebuild_error, shard_ranges
 from support.sharded_parts import W, rows
 from support.sharded_ranks import chunked
 from support.stored_keys import data_pairs
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.format import keys
-from windeck.checkpoint.process_group import _describe_error, _rebuild_error
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.write.local_tensors import _shard_ranges
 
 
 def test_a_plan_that_is_none() -> None:
@@ -201,7 +200,7 @@ def test_what_a_rank_has_of_a_dimension(size: int) -> None:
         for a, b in itertools.product(range(outer), range(inner)):
             stretches = [chunked(part, outer, 0)[a] for part in torch.chunk(indices, split)]
             expected = chunked(torch.cat(stretches), inner, 0)[b].tolist()
-            runs = _shard_ranges(_shard_ranges([(0, size)], split, outer, a), 1, inner, b)
+            runs = shard_ranges(shard_ranges([(0, size)], split, outer, a), 1, inner, b)
             found = [index for first, end in runs for index in range(first, end)]
             assert found == expected, (outer, inner, split, a, b)
             assert all(first < end for first, end in runs)
@@ -241,7 +240,7 @@ def test_what_is_told_of_an_error() -> None:
         (json.JSONDecodeError("bad", "", 0), RuntimeError, "rank 2: JSONDecodeError: bad: line 1"),
     ):  # fmt: skip
         with pytest.raises(kind, match=f"^{text}") as caught:
-            raise _rebuild_error(2, **json.loads(json.dumps(_describe_error(error))))
+            raise rebuild_error(2, **json.loads(json.dumps(describe_error(error))))
         assert type(caught.value) is kind
 
 

@@ -11,7 +11,7 @@ from support.sharded_parts import force, write
 from support.store_servers import need
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.write.plans import discard
+from windeck.checkpoint.write import discard
 
 
 def test_what_was_written_goes(store: Store) -> None:

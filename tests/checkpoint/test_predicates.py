@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from support.internals import rounded
 from support.threads import at_once
-from windeck.checkpoint.read.predicates import Predicate, nan, near, parse, rounded
-from windeck.columns.elements import decode_elements
+from windeck.checkpoint.read import Predicate, nan, near, parse
+from windeck.columns import decode_elements
 
 
 def holds(text: str, value: float) -> bool:

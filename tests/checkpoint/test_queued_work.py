@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import plant
 from windeck import checkpoint
-from windeck.checkpoint.format import chunks
-from windeck.checkpoint.read import fetching
 
 Fresh = Callable[[str], str]
 #: Tensors of several chunks, which are not contiguous, as on a device: chunks are copied.
@@ -38,8 +37,8 @@ class Queue:
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     found = Queue()
-    for module in (chunks, fetching):
-        monkeypatch.setattr(module, "wait_for_device", found.wait)
+    plant(monkeypatch, "chunks.wait_for_device", found.wait)
+    plant(monkeypatch, "fetching.wait_for_device", found.wait)
     return found
 
 

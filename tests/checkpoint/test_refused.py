@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import plant
 from support.store_servers import EMBEDDED
 from windeck import checkpoint
 from windeck._util import retry
@@ -133,7 +134,7 @@ def test_nobody_waits_for_ever_or_for_this_process(
         with pytest.raises(BlockingIOError, match="is open already"):
             checkpoint.save(url, step=1, model=STATE)
     assert waits == []
-    monkeypatch.setattr(retry, "OPENING", retry.OPENING._replace(most_seconds=0.05))
+    plant(monkeypatch, "retry.OPENING", retry.OPENING._replace(most_seconds=0.05))
     with running(HOLDING, url) as (given, printed):
         assert printed.readline() == "open\n"
         with pytest.raises(BlockingIOError, match="is open already"):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import ExportedTensor, header_bytes, plant
 from support.programs import printed
 from support.safetensors_files import (
     load_file,
@@ -29,7 +30,6 @@ from support.tensor_bits import DTYPES, filled, usable
 from windeck import checkpoint
 from windeck.checkpoint import Partition
 from windeck.checkpoint.safetensors import export, import_
-from windeck.checkpoint.safetensors.files import ExportedTensor, header_bytes
 from windeck.checkpoint.stores import CorruptStoreError, Store
 
 Fresh = Callable[[str], str]
@@ -220,15 +220,13 @@ def test_headers_are_those_of_the_library(memory: Store, tmp_path: Path) -> None
 def test_headers_that_are_too_long(
     memory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.checkpoint.safetensors import files
-
     checkpoint.save(memory, step=1, model={"w": torch.ones(1)})
     (file,) = export(memory, tmp_path / "m.safetensors")
     size = int.from_bytes(file.read_bytes()[:8], "little")
-    monkeypatch.setattr(files, "_LARGEST_HEADER", size)
+    plant(monkeypatch, "files._LARGEST_HEADER", size)
     export(memory, file)
     import_(file, memory, namespace="other")
-    monkeypatch.setattr(files, "_LARGEST_HEADER", size - 1)
+    plant(monkeypatch, "files._LARGEST_HEADER", size - 1)
     with pytest.raises(
         ValueError, match=f"the header has {size} bytes, expected at most {size - 1}"
     ):
@@ -320,7 +318,7 @@ def test_memory_is_bounded(fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_all_kinds_of_dtypes_are_in_the_list() -> None:
-    from windeck.checkpoint.safetensors.files import CODES
+    from support.internals import CODES
 
     assert {str(dtype).removeprefix("torch.") for dtype in known()} <= set(CODES)
     theirs: Any = import_module("safetensors.torch")._TYPES

@@ -14,16 +14,15 @@ import torch
 
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
+from support.internals import tensor_statistics as statistics
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint import search
-from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.read.predicates import nan, near, parse
-from windeck.checkpoint.read.scanning import read_box
-from windeck.checkpoint.read.searching import search_table, statistics
+from windeck.checkpoint.format import find_commit, read_manifest
+from windeck.checkpoint.read import nan, near, parse, read_box, search_table
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
-from windeck.columns.elements import decode_elements
+from windeck.columns import decode_elements
 
 Fresh = Callable[[str], str]
 HALVES = [[(0, 3), (0, 7)], [(3, 9), (0, 4)], [(3, 9), (4, 7)]]
@@ -126,7 +125,7 @@ def test_what_is_no_number_is_skipped_and_says_so(memory: Store) -> None:
     checkpoint.save(memory, step=1, model={"w": packed, "x": torch.ones(2)})
     manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
     entry = manifest["tensors"]["model/w"]._replace(dtype="quint8")
-    from windeck.checkpoint.read.searching import search_tensor
+    from windeck.checkpoint.read import search_tensor
 
     found = search_tensor(memory, "windeck", entry, nan())
     assert found.skipped == "elements of dtype quint8 are not numbers"

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from support.failing import Between
+from support.internals import original, plant
 from support.sharded_parts import W, fails, force, share_of_all, write
 from support.stored_keys import data_generations
 from windeck import checkpoint
 from windeck.checkpoint import Partition
-from windeck.checkpoint.format.keys import PartName
-from windeck.checkpoint.stores import Store, embedded, open_store
-from windeck.io.local_files import temporary_path
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.stores import Store, open_store
+from windeck.io import temporary_path
 
 Fresh = Callable[[str], str]
 
@@ -105,7 +106,7 @@ def test_what_killed_writers_left_goes_with_the_merge(kind: str, fresh: Fresh) -
     write(url, plan)
     folder = Path(url.partition("://")[2], "windeck.parts")
     for save, kind in ((plan.save, "t"), (plan.save, ""), (plan.save + 1, "t")):
-        part = PartName.of("windeck", plan.generation, save, 1, "01234567", kind or "d")
+        part = keys.PartName.of("windeck", plan.generation, save, 1, "01234567", kind or "d")
         left = folder / part.text
         left = Path(temporary_path(left)) if kind else left
         left.mkdir()
@@ -284,7 +285,10 @@ def test_a_merge_that_failed_after_the_data_was_ingested(
     plan = checkpoint.begin(url, step=1, writers=3)
     write(url, plan)
     with open_store(url) as store:
-        remove, removals = embedded.remove, iter(range(at if isinstance(at, int) else 99))
+        remove, removals = (
+            original("embedded.remove"),
+            iter(range(at if isinstance(at, int) else 99)),
+        )
 
         def stopping(path: Any) -> None:
             if next(removals, None) is None:
@@ -295,7 +299,7 @@ def test_a_merge_that_failed_after_the_data_was_ingested(
             raise OSError(errno.ENOSPC, "no space left for the test")
 
         with monkeypatch.context() as patch:
-            patch.setattr(embedded, "remove", stopping)
+            plant(patch, "embedded.remove", stopping)
             if at == "sync":
                 patch.setattr(store, "sync", full)
             with pytest.raises((KeyboardInterrupt, OSError)):

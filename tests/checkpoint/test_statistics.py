@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from checkpoint.test_predicates import SMALL, WIDE, codes, wide
+from support.internals import tensor_statistics as statistics
 from windeck import checkpoint
 from windeck.checkpoint import search
-from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.read.searching import statistics
-from windeck.checkpoint.read.statistics import Statistics
+from windeck.checkpoint.format import find_commit, read_manifest
+from windeck.checkpoint.read import Statistics
 from windeck.checkpoint.stores import Store
 
 

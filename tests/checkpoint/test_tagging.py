@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from support.failing import Between
 from support.gangs import gang
+from support.internals import original
 from support.store_servers import EMBEDDED, KINDS, need
 from support.threads import at_once
 from windeck import checkpoint
@@ -348,15 +349,15 @@ def test_wrong_arguments_are_one_sentence(memory: Store, fresh: Fresh) -> None:
 
 def test_a_process_that_only_tags_may_not_save(memory: Store) -> None:
     save(memory, 1)
-    known = manifests._known_saves.copy()
-    manifests._known_saves.clear()
+    known = original("manifests._known_saves").copy()
+    original("manifests._known_saves").clear()
     try:
         checkpoint.tag(memory, "best")
         checkpoint.untag(memory, "best")
         with pytest.raises(RuntimeError, match="was saved by another run"):
             save(memory, 2)
     finally:
-        manifests._known_saves.update(known)
+        original("manifests._known_saves").update(known)
 
 
 def together(rank: int, ranks: int, url: str, names: list[str | None]) -> str:

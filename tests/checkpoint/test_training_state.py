@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from windeck.checkpoint.format.state_json import restore_types
-from windeck.checkpoint.training_state import compare_scheduler
+from support.internals import compare_scheduler
+from windeck.checkpoint.format import state_json
 
 kinds = torch.optim.lr_scheduler
 optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
@@ -66,7 +66,9 @@ def test_schedulers_in_schedulers_are_compared() -> None:
 
 def test_dicts_in_dicts_get_their_subclasses() -> None:
     own = defaultdict[str, Any](Counter, {"a": Counter()})
-    found = restore_types({"d": own, "l": [Counter()]}, {"d": {"b": {"x": 1}}, "l": [{"y": 2}, {}]})
+    found = state_json.restore_types(
+        {"d": own, "l": [Counter()]}, {"d": {"b": {"x": 1}}, "l": [{"y": 2}, {}]}
+    )
     assert type(found["d"]["b"]) is Counter
     assert found == {"d": {"b": Counter(x=1)}, "l": [Counter(y=2), {}]}
     assert found["d"].default_factory is Counter

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.internals import plant
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys, values
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.format import Kind, Label, decode, encode, keys, values
 from windeck.checkpoint.stores import CorruptStoreError
 
 LABEL = Label(Kind.CHUNK, generation=5, save=2**64 - 1, object=7, part=3, index=2)
@@ -76,7 +76,7 @@ def test_the_fields_of_a_label_are_zero_unless_given() -> None:
 def test_a_payload_of_the_largest_size_is_the_last_that_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(values, "LARGEST_PAYLOAD", 5)
+    plant(monkeypatch, "values.LARGEST_PAYLOAD", 5)
     pieces = values.encode_pieces(LABEL, b"hello")
     assert pieces.head + bytes(pieces.body) == encode(LABEL, b"hel", b"lo")
     assert pieces.body_crc == crc32c(b"hello")

@@ -11,14 +11,12 @@ import torch
 
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
+from support.internals import plant, table_problem
 from support.store_servers import KINDS
 from support.stored_keys import data_keys, data_pairs, parsed
 from windeck import checkpoint
 from windeck.checkpoint import verify
-from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import encode_head
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.read import verifying
+from windeck.checkpoint.format import Kind, Label, decode, encode, encode_head, keys
 from windeck.checkpoint.stores import CorruptStoreError, MappingStore, Store, open_store
 
 Fresh = Callable[[str], str]
@@ -140,7 +138,7 @@ def test_damage_without_end_is_not_told_without_end(
     memory.delete_range(b"~windeck~")
     every = [damage.key for damage in verify(memory, deep=deep).damages]
     assert len(every) > 3
-    monkeypatch.setattr(verifying, "MOST", 3)
+    plant(monkeypatch, "verifying.MOST", 3)
     *told, last = verify(memory, deep=deep).damages
     assert [damage.key for damage in told] == every[:3]
     assert last.problem == "verification stopped after 3 damages"
@@ -224,16 +222,15 @@ def test_what_nobody_refers_to_is_told_and_is_no_damage(memory: Store) -> None:
 
 def test_a_table_that_does_not_add_up(memory: Store) -> None:
     fill(memory, 1)
-    from windeck.checkpoint.format.manifests import find_commit, read_manifest
-    from windeck.checkpoint.read.verifying import _table_problem
+    from windeck.checkpoint.format import find_commit, read_manifest
 
     manifest = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))
     from dataclasses import replace
 
     table = manifest["tables"]["user"]
-    problem = _table_problem(memory, "windeck", replace(table, rows=table.rows + 1))
+    problem = table_problem(memory, "windeck", replace(table, rows=table.rows + 1))
     assert problem.startswith(f"the table user has {table.rows} rows and 0 other ids, expected")
-    problem = _table_problem(memory, "windeck", replace(table, counted=2))
+    problem = table_problem(memory, "windeck", replace(table, counted=2))
     assert problem.endswith(f"expected {table.rows} and 2 from its manifest")
 
 

@@ -12,9 +12,8 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+from support.internals import Columns, Job, original, plant, train_in_process
 from support.programs import printed
-from windeck.cli import demo, demo_job
-from windeck.cli.demo_data import Columns
 from windeck.cli.main import main
 
 CLAIMS = (
@@ -114,16 +113,16 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monkey
     def interrupt(path: object, seed: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("windeck.cli.demo_data.write_load_curve", interrupt)
+    plant(monkeypatch, "demo_data.write_load_curve", interrupt)
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--out", str(tmp_path)])
     assert caught.value.code == 130
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    job = demo_job.Job(Columns(str(tmp_path / "nowhere.parquet"), (), (), "load"), steps=9)
+    job = Job(Columns(str(tmp_path / "nowhere.parquet"), (), (), "load"), steps=9)
     with pytest.raises(RuntimeError, match="the training process failed with exit code 1"):
-        demo_job.train_in_process(job, tmp_path / "log", tmp_path / "state", kill_at=3)
+        train_in_process(job, tmp_path / "log", tmp_path / "state", kill_at=3)
     assert "nowhere.parquet' does not exist" in capfd.readouterr().err
 
 
@@ -155,8 +154,8 @@ def test_wrong_options_are_refused(words: str, capsys: pytest.CaptureFixture[str
 
 
 def test_text_is_wrapped_below_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    demo._show("1 Data", "a file")
-    demo._show("", "one two three four five six seven eight nine ten " * 3)
+    original("demo._show")("1 Data", "a file")
+    original("demo._show")("", "one two three four five six seven eight nine ten " * 3)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "1 Data      a file"
     assert len(lines) == 2

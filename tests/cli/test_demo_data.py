@@ -14,18 +14,19 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from support.object_servers import Website
-from support.real_data import real_data
-from windeck.cli import demo, demo_job
-from windeck.cli.demo_data import (
+from support.internals import (
     DATE_PARTS,
+    Job,
+    add_parser,
+    csv_arguments,
+    read_table,
+    run,
     timestamps,
     write_load_curve,
 )
-from windeck.cli.demo_data import (
-    infer_columns as infer,
-)
-from windeck.cli.parser import csv_arguments
+from support.internals import infer_columns as infer
+from support.object_servers import Website
+from support.real_data import real_data
 
 Save = Callable[..., Path]
 
@@ -109,8 +110,8 @@ def test_a_file_for_each_series(save: Save, tmp_path: Path, name: str) -> None:
         save(dict(zip(empty.column_names, empty.columns, strict=True)), name.format("a"))
     found = infer(tmp_path)
     assert (found.time, found.ids, found.target) == (("when",), ("place",), "y")
-    job = demo_job.Job(found)
-    assert demo_job.read_table(job).series_names == ("north", "south", "west")
+    job = Job(found)
+    assert read_table(job).series_names == ("north", "south", "west")
 
 
 def test_series_after_the_first_block_of_a_csv_file(save: Save) -> None:
@@ -191,7 +192,7 @@ def test_a_url(save: Save, web: Website) -> None:
     for url in (f"file://{path}", f"{web.url}/load.parquet"):
         found = infer(url)
         assert (found.path, found.time, found.target) == (url, ("ds",), "y")
-        table = demo_job.read_table(demo_job.Job(found))
+        table = read_table(Job(found))
         assert table["y"].tolist() == (np.arange(50) ** 1.5).tolist()
     with pytest.raises(ValueError, match="no file system has the scheme nosuch"):
         infer("nosuch://bucket/a.parquet")
@@ -370,7 +371,7 @@ GERMAN += ["--timestamp-format", "%d.%m.%Y %H:%M", "--time", "Zeit"]
 
 def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    demo.add_parser(parser.add_subparsers())
+    add_parser(parser.add_subparsers())
     return parser.parse_args(["demo", *words])
 
 
@@ -382,8 +383,8 @@ def test_options_of_csv_files_are_used(tmp_path: Path, header: str) -> None:
     given = csv_arguments(options)
     found = infer(path, time="Zeit", csv=given)
     assert (found.time, found.ids, found.target) == (("Zeit",), ("Ort",), "Last")
-    job = demo_job.Job(found, csv=given)
-    table = demo_job.read_table(job)
+    job = Job(found, csv=given)
+    table = read_table(job)
     assert table.series_names == ("Köln", "Fürth")
     assert table["Last"][:3].tolist() == [0.5, 1.5, 2.5]
     assert table.step == np.timedelta64(1, "h")
@@ -396,9 +397,9 @@ def test_options_of_csv_files_are_refused_elsewhere(
         csv_arguments(parsed("a.csv", "--timestamp-format", "%d.%m.%Y"))
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
     with pytest.raises(SystemExit, match="is Parquet, and `decimal` is an option of CSV"):
-        demo.run(parsed(str(tmp_path / "a.parquet"), "--decimal", ","))
+        run(parsed(str(tmp_path / "a.parquet"), "--decimal", ","))
     with pytest.raises(SystemExit, match=r"pass delimiter=';'.*here: --header, --delimiter"):
-        demo.run(parsed(str(german(tmp_path))))
+        run(parsed(str(german(tmp_path))))
     assert csv_arguments(parsed("a.csv", "--header", "no", "--delimiter", "\\t")) == {
         "header": False,
         "delimiter": "\t",

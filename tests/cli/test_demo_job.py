@@ -12,17 +12,29 @@ import pytest
 import torch
 
 import windeck as wd
-from windeck.cli import demo_job as job
-from windeck.cli.demo_data import Columns, write_load_curve
+from support.internals import (
+    Columns,
+    Job,
+    compare_runs,
+    expected_samples,
+    fit_lengths,
+    last_step,
+    read_log,
+    read_table,
+    train,
+    training_step,
+    training_windows,
+    write_load_curve,
+)
 
 BATCH, SEED, STEPS, SAVED = 16, 3, 13, 6
 
 Change = Callable[[dict[str, Any]], None]
 
 
-def task_for(path: Path, **options: object) -> job.Job:
+def task_for(path: Path, **options: object) -> Job:
     """A small job on a file with columns site, time and load."""
-    usual = job.Job(
+    usual = Job(
         Columns(str(path), ("time",), ("site",), "load"), context_length=12, prediction_length=4
     )
     return replace(usual, **options)  # type: ignore[arg-type]
@@ -51,7 +63,7 @@ def file(tmp_path: Path) -> Path:
 )
 def test_lengths_are_cut_to_what_fits(rows: int, lengths: tuple[int, int]) -> None:
     table = wd.Table.from_columns({"load": np.arange(float(rows))})
-    task = job.fit_lengths(job.Job(Columns("x", (), (), "load")), table)
+    task = fit_lengths(Job(Columns("x", (), (), "load")), table)
     assert (task.context_length, task.prediction_length) == lengths
     # The parts of the split are not empty then.
     windows = wd.Windows(table, context_length=lengths[0], prediction_length=lengths[1])
@@ -61,12 +73,12 @@ def test_lengths_are_cut_to_what_fits(rows: int, lengths: tuple[int, int]) -> No
 def test_too_short_is_told() -> None:
     table = wd.Table.from_columns({"load": np.arange(40.0)}, offsets=[0, 20, 40])
     with pytest.raises(ValueError, match="longest series of x has 20 rows; expected at least 24"):
-        job.fit_lengths(job.Job(Columns("x", (), (), "load")), table)
+        fit_lengths(Job(Columns("x", (), (), "load")), table)
 
 
 def test_windows_are_those_of_the_first_four_fifths_and_scaled(file: Path) -> None:
     task = task_for(file)
-    windows = job.training_windows(task, job.read_table(task))
+    windows = training_windows(task, read_table(task))
     series, starts = windows.locate(np.arange(len(windows)))
     assert set(series) == {0, 2}  # the other one has nothing but nulls there
     assert max(starts % 100) + 12 + 4 <= 80
@@ -79,7 +91,7 @@ def test_windows_are_those_of_the_first_four_fifths_and_scaled(file: Path) -> No
 
 def test_time_in_pieces_and_in_text_is_the_same_time(file: Path, tmp_path: Path) -> None:
     table = pq.read_table(file)
-    whole = job.read_table(task_for(file))
+    whole = read_table(task_for(file))
     moments = table["time"].to_pylist()
     for name in ("year", "month", "day", "hour"):
         table = table.append_column(name, [[getattr(moment, name) for moment in moments]])
@@ -88,7 +100,7 @@ def test_time_in_pieces_and_in_text_is_the_same_time(file: Path, tmp_path: Path)
     pq.write_table(table.drop_columns(["time"]), other)
     for time in (("year", "month", "day", "hour"), ("text",)):
         task = task_for(other)
-        read = job.read_table(replace(task, columns=replace(task.columns, time=time)))
+        read = read_table(replace(task, columns=replace(task.columns, time=time)))
         assert whole.timestamps is not None
         assert read.timestamps is not None
         assert np.array_equal(read.timestamps, whole.timestamps)
@@ -101,20 +113,20 @@ def test_nothing_left_to_train_on_is_told(file: Path) -> None:
     pq.write_table(table, file)
     task = task_for(file)
     with pytest.raises(ValueError, match="no window is left"):
-        job.training_windows(task, job.read_table(task))
+        training_windows(task, read_table(task))
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> job.Job:
+def task(tmp_path_factory: pytest.TempPathFactory) -> Job:
     folder = tmp_path_factory.mktemp("data")
     path = write_load_curve(folder / "load.parquet", sites=2, days=20)
     columns = Columns(str(path), ("timestamp",), ("site",), "load")
-    return job.Job(columns, 24, 6, 64, 16, save_every=3)
+    return Job(columns, 24, 6, 64, 16, save_every=3)
 
 
 @pytest.fixture(scope="module")
-def data(task: job.Job) -> wd.Windows:
-    return job.training_windows(task, job.read_table(task))
+def data(task: Job) -> wd.Windows:
+    return training_windows(task, read_table(task))
 
 
 class Stop(Exception):
@@ -123,13 +135,13 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("stop", [3, 8, 15])
 def test_stopped_anywhere_and_resumed_it_is_the_same_run(
-    task: job.Job, data: wd.Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+    task: Job, data: wd.Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
-    whole, losses = job.train(task, data, log=tmp_path / "whole")
+    whole, losses = train(task, data, log=tmp_path / "whole")
     assert len(losses) == 16
-    expected = job.expected_samples(data, batch_size=64, seed=0, steps=16)
+    expected = expected_samples(data, batch_size=64, seed=0, steps=16)
     assert len(data) < 15 * 64
-    assert np.array_equal(job.read_log(tmp_path / "whole"), expected)
+    assert np.array_equal(read_log(tmp_path / "whole"), expected)
 
     def wait(seconds: float) -> None:
         raise Stop
@@ -137,13 +149,13 @@ def test_stopped_anywhere_and_resumed_it_is_the_same_run(
     monkeypatch.setattr("time.sleep", wait)
     state, log, later = tmp_path / "state.pt", tmp_path / "log", tmp_path / "later"
     with pytest.raises(Stop):
-        job.train(task, data, log=log, state=state, wait_at=stop)
+        train(task, data, log=log, state=state, wait_at=stop)
     saved = torch.load(state, weights_only=True)["loader"]["step"]
     assert saved == stop // 3 * 3
-    resumed, _ = job.train(task, log=later, state=state, resume=True)
-    found = job.compare_runs(
+    resumed, _ = train(task, log=later, state=state, resume=True)
+    found = compare_runs(
         expected,
-        *(job.read_log(path) for path in (tmp_path / "whole", log, later)),
+        *(read_log(path) for path in (tmp_path / "whole", log, later)),
         resumed_from=saved,
         weights=whole,
         resumed_weights=resumed,
@@ -153,19 +165,19 @@ def test_stopped_anywhere_and_resumed_it_is_the_same_run(
 
 def test_a_log_cut_short_by_a_kill_is_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert job.last_step(log) == 0
+    assert last_step(log) == 0
     rows = np.arange(12, dtype=np.int64).reshape(4, 3)
     log.write_bytes(rows.tobytes() + b"\1\2\3")
-    assert np.array_equal(job.read_log(log), rows)
-    assert job.last_step(log) == 9
+    assert np.array_equal(read_log(log), rows)
+    assert last_step(log) == 9
 
 
 def test_saving_leaves_no_half_written_state(
-    task: job.Job, data: wd.Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: Job, data: wd.Windows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state.pt"
     short = replace(task, steps=3)
-    job.train(short, data, log=tmp_path / "log", state=state)
+    train(short, data, log=tmp_path / "log", state=state)
     before = state.read_bytes()
 
     def fail(content: object, file: Path) -> None:
@@ -174,7 +186,7 @@ def test_saving_leaves_no_half_written_state(
 
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(OSError, match="the disk is full"):
-        job.train(short, data, log=tmp_path / "log", state=state)
+        train(short, data, log=tmp_path / "log", state=state)
     assert state.read_bytes() == before
 
 
@@ -186,7 +198,7 @@ def windows() -> wd.Windows:
 
 def logs(windows: wd.Windows) -> dict[str, Any]:
     """Return the results of three runs; the second is killed two steps after it saved."""
-    expected = job.expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
+    expected = expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
     weights = torch.nn.Linear(8, 2).state_dict()
     return {
         "expected": expected,
@@ -200,7 +212,7 @@ def logs(windows: wd.Windows) -> dict[str, Any]:
 
 
 def test_expected_samples_are_those_of_the_permutation(windows: wd.Windows) -> None:
-    found = job.expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
+    found = expected_samples(windows, batch_size=BATCH, seed=SEED, steps=STEPS)
     count = len(windows)
     per_epoch = -(-count // BATCH)
     assert per_epoch < STEPS < 2 * per_epoch
@@ -215,7 +227,7 @@ def test_expected_samples_are_those_of_the_permutation(windows: wd.Windows) -> N
 
 
 def test_a_faultless_run_holds(windows: wd.Windows) -> None:
-    assert all(job.compare_runs(**logs(windows)).values())
+    assert all(compare_runs(**logs(windows)).values())
 
 
 def swap_two(left: dict[str, Any]) -> None:
@@ -238,7 +250,7 @@ def go_astray_before_the_kill(left: dict[str, Any]) -> None:
 def test_other_samples_are_found(windows: wd.Windows, change: Change) -> None:
     left = logs(windows)
     change(left)
-    _, as_computed, _, _ = job.compare_runs(**left).values()
+    _, as_computed, _, _ = compare_runs(**left).values()
     assert not as_computed
 
 
@@ -246,7 +258,7 @@ def test_one_window_served_twice_is_found(windows: wd.Windows) -> None:
     left = logs(windows)
     for name in ("expected", "uninterrupted", "resumed"):
         left[name][-1] = left[name][-2]
-    _, as_computed, each_once, _ = job.compare_runs(**left).values()
+    _, as_computed, each_once, _ = compare_runs(**left).values()
     assert as_computed
     assert not each_once
 
@@ -255,7 +267,7 @@ def test_one_bit_of_one_weight_is_found(windows: wd.Windows) -> None:
     left = logs(windows)
     bits = left["resumed_weights"]["weight"].view(torch.int32)
     bits[0, 0] ^= 1
-    _, as_computed, _, same_weights = job.compare_runs(**left).values()
+    _, as_computed, _, same_weights = compare_runs(**left).values()
     assert as_computed
     assert not same_weights
 
@@ -269,8 +281,8 @@ def test_training_makes_errors_smaller_and_counts_observed_values(masked: bool) 
         batch["future_target_mask"] = torch.arange(4)[None, :, None].expand(64, 4, 1) < 1
     model = torch.nn.Linear(12, 4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses = [job.training_step(model, optimizer, batch) for _ in range(60)]
+    losses = [training_step(model, optimizer, batch) for _ in range(60)]
     assert losses[-1] < 0.5 * losses[0] < 10
     if masked:
         batch["future_target_mask"] = torch.zeros(64, 4, 1, dtype=torch.bool)
-        assert job.training_step(model, optimizer, batch) == 0.0
+        assert training_step(model, optimizer, batch) == 0.0

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
+from support.internals import write_load_curve
 from support.programs import assert_not_imported, command
-from windeck.cli.demo_data import write_load_curve
-from windeck.diagnosis.report import Diagnosis
+from windeck.diagnosis import Diagnosis
 
 QUICK = ("--seconds", "0.05", "--no-disk")
 

@@ -24,10 +24,9 @@ from support.programs import command
 from support.view_cases import Fresh
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys, manifests, values
-from windeck.checkpoint.format.values import Kind, Label
+from windeck.checkpoint.format import Kind, Label, keys, manifests, values
 from windeck.checkpoint.stores import Store, open_store
-from windeck.diagnosis.report import Diagnosis, comparison
+from windeck.diagnosis import Diagnosis, comparison
 
 #: Clears, titles, links, colours, C1 controls, bidirectional controls, returns and bells.
 EVIL = (

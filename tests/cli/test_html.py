@@ -22,13 +22,11 @@ import torch
 
 import windeck as wd
 from models.table_model import ModelCore, ModelTable
+from support.internals import Limits, as_script, collect, render
 from support.programs import command
 from support.store_servers import unavailable
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
-from windeck.cli.html import as_script, render
-from windeck.cli.page.contents import collect
-from windeck.cli.page.limits import Limits
 
 Fresh = Callable[[str], str]
 HOSTILE = ["</script><script>document.title='owned'</script>", "<!--<script>", "]]>"]

@@ -12,14 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import Leaf, format_size, original, plant
+from support.internals import tree_lines as lines
 from support.programs import assert_not_imported
 from support.view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
 from windeck.checkpoint.format import manifests, state_json
 from windeck.checkpoint.stores import open_store
-from windeck.cli import catalog, ls, output
-from windeck.cli.tree import Leaf, lines
-from windeck.columns.dtypes import DTYPES, item_bytes
+from windeck.columns import DTYPES, item_bytes
 
 __all__ = ["url"]
 
@@ -286,9 +286,9 @@ def test_bytes_of_every_dtype_of_torch() -> None:
 def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     url = saved(fresh("rocksdb"))
     monkeypatch.delitem(DTYPES, "bfloat16")
-    plain = catalog.tensor_bytes.__wrapped__
-    for module in (catalog, ls):
-        monkeypatch.setattr(module, "tensor_bytes", plain)
+    plain = original("catalog.tensor_bytes").__wrapped__
+    plant(monkeypatch, "catalog.tensor_bytes", plain)
+    plant(monkeypatch, "ls.tensor_bytes", plain)
     found = {t["name"]: t["bytes"] for t in run_json(url, "ls")["tensors"]}
     assert found["model/half"] is None
     assert found["model/ids"] == 32
@@ -363,7 +363,7 @@ def test_names_of_ten_thousand_dots() -> None:
     ],
 )
 def test_sizes(count: int, text: str) -> None:
-    assert output.format_size(count) == text
+    assert format_size(count) == text
 
 
 def test_a_catalog_says_the_same_of_tensors_as_the_manifest(fresh: Fresh) -> None:

@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 import windeck
+from support.internals import plant
 from support.programs import assert_not_imported, command
 from windeck.cli.main import main
 
@@ -23,7 +24,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
         return None if name in absent else find(name, package)
 
-    monkeypatch.setattr("windeck.cli.main.find_spec", find_spec)
+    plant(monkeypatch, "main.find_spec", find_spec)
 
 
 def test_the_viewer_needs_an_extra_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

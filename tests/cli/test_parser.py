@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from support.internals import Namespace
 from support.programs import assert_not_imported, command
 from windeck.cli.main import VIEW_COMMANDS, view_parser
-from windeck.cli.parser import Namespace
 
 
 def parsed(name: str, *words: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import UsageError, first_rows, format_number, histogram_lines, parse_slice
 from support.programs import assert_not_imported
 from support.view_cases import (
     EXTRA,
@@ -25,9 +26,6 @@ from support.view_cases import (
     url,
 )
 from windeck import checkpoint
-from windeck.cli import output
-from windeck.cli.session import UsageError
-from windeck.cli.show import first_rows, parse_slice
 
 __all__ = ["url"]
 
@@ -56,9 +54,9 @@ def test_show_every_dtype(url: str, name: str) -> None:
     code, out, err = run(url, "show", f"model/{name}")
     assert (code, err) == (0, "")
     first = rows.flatten()[0].item()
-    assert out.splitlines()[1].split()[
-        -len(rows[0]) if rows.ndim > 1 else -1
-    ] == output.format_number(first)
+    assert out.splitlines()[1].split()[-len(rows[0]) if rows.ndim > 1 else -1] == format_number(
+        first
+    )
 
 
 def test_show_as_text(fresh: Fresh) -> None:
@@ -123,7 +121,7 @@ def test_show_a_slice(fresh: Fresh, text: str, where: Any) -> None:
     shown = run(url, "show", "model/layers.0.w", "--slice", text)[1].splitlines()[1:]
     cells = [line.split("]")[1].split() for line in shown if line != "(no elements)"]
     assert [cell for row in cells for cell in row] == [
-        output.format_number(float(x)) for x in expected.reshape(-1)
+        format_number(float(x)) for x in expected.reshape(-1)
     ]
 
 
@@ -275,7 +273,7 @@ def test_stats_as_text(fresh: Fresh) -> None:
     told = out.splitlines()
     assert told[1].split() == ["count", "60"]
     values = model(10)["layers.0.w"].numpy()
-    assert ["mean", output.format_number(float(values.mean()))] in [line.split() for line in told]
+    assert ["mean", format_number(float(values.mean()))] in [line.split() for line in told]
     bars = [line for line in told if line.startswith("[") and "█" in line]
     assert len(bars) == 20
     assert [int(line.split()[-1]) for line in bars] == np.histogram(values, 20)[0].tolist()
@@ -286,10 +284,10 @@ def test_stats_as_text(fresh: Fresh) -> None:
 
 
 def test_bars_show_what_is_rare_and_what_is_nothing() -> None:
-    told = output.histogram_lines([0.0, 1.0, 2.0, 3.0], [1_000_000, 1, 0], width=10)
+    told = histogram_lines([0.0, 1.0, 2.0, 3.0], [1_000_000, 1, 0], width=10)
     ends = [line.split(")")[-1].split("]")[-1] for line in told]
     assert ends == ["  ██████████  1,000,000", "  ▏                   1", "                      0"]
-    assert output.histogram_lines([0.0, 1.0], [0], width=3) == ["[0, 1]       0"]
+    assert histogram_lines([0.0, 1.0], [0], width=3) == ["[0, 1]       0"]
 
 
 def test_stats_of_what_is_no_number(fresh: Fresh) -> None:

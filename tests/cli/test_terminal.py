@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.internals import UsageError, plant
 from support.view_cases import Fresh, refused, run, run_json, saved
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.cli import catalog, session
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -118,7 +118,7 @@ def test_interrupted(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     url = saved(fresh("rocksdb"))
-    monkeypatch.setattr(catalog, "find_commit", interrupt)
+    plant(monkeypatch, "catalog.find_commit", interrupt)
     assert run(url, "ls") == (130, "", "")
 
 
@@ -155,12 +155,12 @@ def test_a_bug_of_ours_is_not_hidden(fresh: Fresh, monkeypatch: pytest.MonkeyPat
     def broken(*_: object, **__: object) -> None:
         raise KeyError("ours")
 
-    monkeypatch.setattr(catalog, "find_commit", broken)
+    plant(monkeypatch, "catalog.find_commit", broken)
     with pytest.raises(KeyError, match="ours"):
         run(saved(fresh("rocksdb")), "ls")
 
 
 def test_the_traceback_on_demand(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDECK_TRACEBACK", "1")
-    with pytest.raises(session.UsageError, match="expected the URL of a store"):
+    with pytest.raises(UsageError, match="expected the URL of a store"):
         run("nowhere", "ls")

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from support.internals import check_dtype
 from windeck import _core
-from windeck.columns.dtypes import (
-    DTYPES,
-    check_dtype,
-    dtype_name,
-    is_bits,
-    tensor_from_bits,
-    torch_dtype,
-)
+from windeck.columns import DTYPES, dtype_name, is_bits, tensor_from_bits, torch_dtype
 
 
 @pytest.mark.parametrize("name", DTYPES)

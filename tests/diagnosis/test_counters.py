@@ -15,17 +15,19 @@ from pathlib import Path
 import pytest
 
 from support import planted
-from windeck.diagnosis import machine, processes
-from windeck.diagnosis.machine import measure_disk, measure_machine, measure_network
-from windeck.diagnosis.measurements import Usage
-from windeck.diagnosis.processes import (
+from support.internals import (
     ProcessUsage,
     children,
     data_files,
+    measure_disk,
+    measure_machine,
+    measure_network,
+    plant,
     received_bytes,
     snapshot,
     thread_usage,
 )
+from windeck.diagnosis import Usage
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -80,8 +82,8 @@ def test_without_proc_only_the_own_process_is_known(monkeypatch: pytest.MonkeyPa
     def missing(*arguments: object) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(processes, "_read", lambda path: None)
-    monkeypatch.setattr(processes, "_pids", list)
+    plant(monkeypatch, "processes._read", lambda path: None)
+    plant(monkeypatch, "processes._pids", list)
     monkeypatch.setattr(os, "listdir", missing)
     found = snapshot()
     assert (found.alive, found.received, children()) == ({}, None, [])
@@ -143,7 +145,7 @@ def test_a_disk_is_measured_and_the_temporary_file_removed(
 ) -> None:
     """Without a file one is written; with one, it is read and stays as it is."""
     monkeypatch.setattr(tempfile, "tempdir", str(disk_path))
-    monkeypatch.setattr(machine, "_TEMPORARY", 1 << 20)
+    plant(monkeypatch, "machine._TEMPORARY", 1 << 20)
     found, notes = measure_machine([], disk=True, network=None, seconds=0.1)
     assert found.disk is not None
     assert found.disk.file == "a temporary file"

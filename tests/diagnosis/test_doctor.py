@@ -16,9 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import windeck as wd
 from support import planted
-from windeck.diagnosis.loops import Feed, Limit, request, run_feed, run_step
-from windeck.diagnosis.report import Diagnosis
-from windeck.diagnosis.subjects import size_of
+from support.internals import Feed, Limit, request, run_feed, run_step, size_of
+from windeck.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.pages import Page
 from windeck.cli.main import main
-from windeck.diagnosis.verdict import CAUSES
+from windeck.diagnosis import CAUSES
 
 PAGE = Page("docs/doctor.md")
 

@@ -21,9 +21,8 @@ from torch.utils.data import DataLoader, default_collate
 
 import windeck as wd
 from support import planted
-from windeck.diagnosis import diagnosing, loops
-from windeck.diagnosis.report import Diagnosis
-from windeck.diagnosis.verdict import lost_shares, others_share
+from support.internals import lost_shares, others_share, plant
+from windeck.diagnosis import Diagnosis
 
 pytestmark = [
     # The workers of torch's DataLoader are forked, which newer Pythons advise against.
@@ -183,9 +182,9 @@ class Queue:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.end = 0.0
-        for module in (loops, diagnosing):
-            monkeypatch.setattr(module, "uses_gpu", lambda: True)
-        monkeypatch.setattr(loops, "synchronize", self.wait)
+        plant(monkeypatch, "loops.uses_gpu", lambda: True)
+        plant(monkeypatch, "diagnosing.uses_gpu", lambda: True)
+        plant(monkeypatch, "loops.synchronize", self.wait)
 
     def step(self, batch: Any) -> None:
         self.end = max(self.end, time.perf_counter()) + 0.01

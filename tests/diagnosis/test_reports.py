@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from support.diagnoses import MACHINE, measured
+from support.internals import FORMAT, aligned, compared_table, rate_bars
 from support.store_servers import unavailable
-from windeck.diagnosis.drawing import rate_bars
-from windeck.diagnosis.measurements import FORMAT, Machine, Measurements, Usage
-from windeck.diagnosis.report import Diagnosis, comparison, comparison_html
-from windeck.diagnosis.tables import aligned, compared_table
+from windeck.diagnosis import Diagnosis, Machine, Measurements, Usage, comparison, comparison_html
 
 HOSTILE = "</style><script>document.title='owned'</script><img src=x onerror=alert(1)>\"'&"
 

@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.diagnoses import MACHINE, loop, measured
-from windeck.diagnosis.measurements import LoopTimes, Machine, Measurements, Usage
-from windeck.diagnosis.verdict import (
-    CAUSES,
-    findings_of,
-    loader_shares,
-    lost_shares,
-    needed_workers,
-    sample_rate,
-    verdict_of,
-)
+from support.internals import findings_of, loader_shares, lost_shares, needed_workers, sample_rate
+from windeck.diagnosis import CAUSES, LoopTimes, Machine, Measurements, Usage, verdict_of
 
 #: A loader of 10 ms a batch with a step of 1 ms, and the kind of the cause.
 CASES: dict[str, tuple[dict[str, Any], str]] = {

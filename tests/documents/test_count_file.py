@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.corpora import write_counts
-from windeck.documents.counts import DeclaredCounts, normal_path, read_counts
+from support.internals import DeclaredCounts, normal_path, read_counts
 
 HEAD = "dataset/filename,documents,tokens"
 CHOSEN = ("dataset=c4/x.part3.arrow", "dataset=c4/en/x.part10.arrow", "dataset=w/y.arrow")

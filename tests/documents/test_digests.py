@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windeck.documents.verification import PRIME, combine_digests, file_digest
+from support.internals import PRIME, combine_digests, file_digest
 
 
 def digests(count: int, seed: int = 0) -> list[int]:

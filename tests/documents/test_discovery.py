@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windeck.documents.discovery import discover
+from support.internals import discover
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -25,7 +25,7 @@ from support.corpora import (
     write_lists,
 )
 from windeck import Documents
-from windeck.documents.protocol import Corpus
+from windeck.documents import Corpus
 
 NAMES = [
     (name.split("/")[0], int(name.split(".part")[1]), doc)

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from support.corpora import SHARDS, write_corpus, write_counts, write_lists
 from windeck import Documents, Loader, Mixture, PackedSequences, Stream
-from windeck._util.fingerprints import check_fingerprint
+from windeck._util import check_fingerprint
 
 
 def changed(before: Documents, after: Documents) -> tuple[str, str | None]:

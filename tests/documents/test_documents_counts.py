@@ -23,10 +23,9 @@ from support.corpora import (
     write_counts,
     write_lists,
 )
+from support.internals import DocumentOptions, ShardCounts, original, plant
 from windeck import Documents
-from windeck._util.progress import report_progress
-from windeck.documents import counts
-from windeck.documents.readers import DocumentOptions
+from windeck._util import report_progress
 
 HEAD = "dataset/filename,documents,tokens"
 
@@ -35,13 +34,14 @@ HEAD = "dataset/filename,documents,tokens"
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the names of the shards that are counted."""
     names: list[str] = []
-    looked = counts.count_shard
+    looked = original("counts.count_shard")
 
-    def noted(path: str, options: DocumentOptions, keep: Any = None) -> counts.ShardCounts:
+    def noted(path: str, options: DocumentOptions, keep: Any = None) -> ShardCounts:
         names.append(os.path.basename(path))
-        return looked(path, options, keep)
+        found: ShardCounts = looked(path, options, keep)
+        return found
 
-    monkeypatch.setattr(counts, "count_shard", noted)
+    plant(monkeypatch, "counts.count_shard", noted)
     return names
 
 
@@ -190,7 +190,7 @@ class TestFooters:
         table = pa.table({"other": range(len(docs)), "tokens": pa.array(docs, kind)})
         parquet.write_table(table, path, **options)
         with monkeypatch.context() as context:
-            context.setattr(DocumentOptions, "open", None)  # Opening a file would fail.
+            plant(context, "readers.DocumentOptions.open", None)  # Opening a file would fail.
             documents = Documents(tmp_path)
         tokens = [len(doc or []) for doc in docs]
         assert (len(documents), documents.shard_tokens.tolist()) == (len(docs), [sum(tokens)])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from support.corpora import SHARDS, write_corpus
+from support.internals import plant
 from support.threads import at_once
 from windeck import Documents, PackedSequences
 
@@ -160,7 +161,7 @@ class TestReopening:
     ) -> None:
         shards = {f"c4/x.part{part}": [[part] * 30] for part in range(9)}
         documents = Documents(write_corpus(tmp_path, shards), open_files=8)
-        monkeypatch.setattr("windeck.documents.documents.file_limit", lambda: 17)
+        plant(monkeypatch, "documents.file_limit", lambda: 17)
         found = documents.explain_reopening()
         assert found is not None
         assert "and 18 file descriptors, of which this process may have 17" in found

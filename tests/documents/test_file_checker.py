@@ -14,8 +14,8 @@ from pyarrow import feather, ipc, parquet
 
 from documents.test_discovery import not_root  # noqa: F401
 from support.corpora import WRITERS, lists, write_batches, write_lists, write_parquet
-from windeck._util.parallel import run_in_threads
-from windeck.documents.checking import FileChecker
+from support.internals import FileChecker
+from windeck._util import run_in_threads
 
 DOCS = [[1, 2, 3], [], [4]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windeck.documents.discovery import first_unmatched, parse_patterns, path_filter
+from support.internals import first_unmatched, parse_patterns, path_filter
 
 PATHS = [
     "/".join(parts)

@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
+from support.internals import DocumentOptions, find_mds_shards, parse_mds_index, plant
 from support.token_files import mds_config, mds_shard, mds_value, write_mds
 from windeck import Documents
-from windeck.documents import mds
-from windeck.documents.readers import DocumentOptions
 
 DOCS = [[1, 2, 3], [4], [5] * 300, [6, 7]]
 OTHERS = {
@@ -58,12 +57,12 @@ def test_random_documents(
 ) -> None:
     for path in tmp_path.iterdir():
         path.unlink()
-    mds._parse_index.cache_clear()  # Files of one size in one tick of the clock.
+    parse_mds_index.cache_clear()  # Files of one size in one tick of the clock.
     encoding = encoding.format(dtype)
     more = {name: OTHERS[name] for name in others}
     write_mds(tmp_path, [docs], encoding=encoding, dtype=dtype, others=more, zstd=zstd)
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(mds, "_CHUNK_BYTES", chunk)
+        plant(context, "mds._CHUNK_BYTES", chunk)
         shard = options(dtype if encoding == "bytes" else None).open(path_of(tmp_path))
     is_stated = docs or encoding != "ndarray"
     model.assert_equals(shard, docs, dtype if is_stated else "int32")
@@ -88,7 +87,7 @@ def test_counts_by_the_sizes_of_samples(tmp_path: Path, dtype: str) -> None:
     docs = [[1] * length for length in lengths]
     for encoding in ("bytes", f"ndarray:{dtype}"):
         write_mds(tmp_path, [docs], encoding=encoding, dtype=dtype)
-        mds._parse_index.cache_clear()
+        parse_mds_index.cache_clear()
         assert options(dtype).count(path_of(tmp_path)) == (len(docs), sum(lengths))
 
 
@@ -124,7 +123,7 @@ def test_a_raw_file_beside_the_compressed_one(tmp_path: Path) -> None:
         model.assert_equals(shard, DOCS, "uint16")
         assert shard.mapped == mapped
     walked = ["index.json", raw.name, Path(packed).name]
-    assert mds.find_shards(str(tmp_path), walked) == [raw.name]
+    assert find_mds_shards(str(tmp_path), walked) == [raw.name]
 
 
 def test_a_frame_without_its_size_and_several_frames(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def change_index(folder: Path, **fields: Any) -> None:
     for name, value in fields.items():
         index["shards"][0][name] = value
     (folder / "index.json").write_text(json.dumps(index))
-    mds._parse_index.cache_clear()
+    parse_mds_index.cache_clear()
 
 
 @pytest.mark.parametrize("factor", [-1, 1, 10**6])
@@ -200,7 +199,7 @@ class TestIndex:
             options().open(path)
         assert "index.json'" in str(refused.value)
         with pytest.raises(ValueError, match=message):
-            mds.find_shards(str(tmp_path), ["index.json", Path(path).name])
+            find_mds_shards(str(tmp_path), ["index.json", Path(path).name])
 
     @pytest.mark.parametrize(
         ("fields", "error", "message"),
@@ -234,7 +233,7 @@ class TestIndex:
             ("ndarray", "sample 0 has an array of another dtype than int32"),
         ):
             write_mds(tmp_path, [DOCS], encoding=encoding)
-            mds._parse_index.cache_clear()
+            parse_mds_index.cache_clear()
             with pytest.raises(ValueError, match=message):
                 options("int32").open(path_of(tmp_path))
 
@@ -264,11 +263,11 @@ class TestIndex:
             merged.append(entry)
         names = [entry["raw_data"]["basename"] for entry in merged]
         walked = [*names, "00000/index.json", "00001/index.json"]
-        assert mds.find_shards(str(tmp_path), walked) == names
+        assert find_mds_shards(str(tmp_path), walked) == names
         (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": merged}))
         (tmp_path / "00001/index.json").unlink()
         walked = ["index.json", *names, "00000/index.json"]
-        assert mds.find_shards(str(tmp_path), walked) == names
+        assert find_mds_shards(str(tmp_path), walked) == names
         for name in names:
             model.assert_equals(options().open(str(tmp_path / name)), DOCS, "uint16")
 
@@ -290,22 +289,22 @@ class TestIndex:
     def test_a_missing_shard(self, tmp_path: Path) -> None:
         write_mds(tmp_path, [DOCS], zstd=True)
         with pytest.raises(FileNotFoundError, match=r"lists 'shard\.00000\.mds' and 'shard"):
-            mds.find_shards(str(tmp_path), ["index.json"])
+            find_mds_shards(str(tmp_path), ["index.json"])
 
     def test_other_files_of_that_name(self, tmp_path: Path) -> None:
         for content in ("[]", "{}", '{"shards": {}}'):
             (tmp_path / "index.json").write_text(content)
-            mds._parse_index.cache_clear()
-            assert mds.find_shards(str(tmp_path), ["index.json"]) == []
+            parse_mds_index.cache_clear()
+            assert find_mds_shards(str(tmp_path), ["index.json"]) == []
         for content in ('{"shards": []', "[" * 10**5):
             (tmp_path / "index.json").write_text(content)
-            mds._parse_index.cache_clear()
+            parse_mds_index.cache_clear()
             with pytest.raises(ValueError, match=r"index\.json' cannot be read as JSON"):
-                mds.find_shards(str(tmp_path), ["index.json"])
+                find_mds_shards(str(tmp_path), ["index.json"])
         (tmp_path / "index.json").write_text('{"shards": [], "version": 1}')
-        mds._parse_index.cache_clear()
+        parse_mds_index.cache_clear()
         with pytest.raises(ValueError, match=r"index\.json' has version 1, expected 2"):
-            mds.find_shards(str(tmp_path), ["index.json"])
+            find_mds_shards(str(tmp_path), ["index.json"])
 
 
 class TestDamagedShards:

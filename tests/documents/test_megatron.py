@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
+from support.internals import DocumentOptions, find_megatron_shards, plant
 from support.token_files import MEGATRON_CODES, write_megatron
-from windeck.documents import megatron
-from windeck.documents.readers import DocumentOptions
 
 OPTIONS = DocumentOptions.validated("tokens", None, 0, ())
 DOCS = [[[1, 2, 3]], [[4]], [], [[5, 6], [], [7]]]
@@ -42,7 +41,7 @@ def test_random_documents(
     write_megatron(path, docs, dtype, modes=modes)
     flat = [[token for sequence in doc for token in sequence] for doc in docs]
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(megatron, "_CHUNK", chunk)
+        plant(context, "megatron._CHUNK", chunk)
         shard = OPTIONS.open(str(path))
     model.assert_equals(shard, flat, dtype)
     summary = OPTIONS.checker()(str(path))
@@ -154,11 +153,11 @@ def test_files_without_tokens(tmp_path: Path) -> None:
 class TestFindShards:
     def test_pairs(self) -> None:
         walked = ["b.bin", "a.bin", "a.idx", "b.idx", "notes.txt"]
-        assert megatron.find_shards("/home", walked) == ["b.bin", "a.bin"]
-        assert megatron.find_shards("/home", ["model.bin", "x.txt"]) == []
-        assert megatron.find_shards("/home", ["model.idx"]) == []
+        assert find_megatron_shards("/home", walked) == ["b.bin", "a.bin"]
+        assert find_megatron_shards("/home", ["model.bin", "x.txt"]) == []
+        assert find_megatron_shards("/home", ["model.idx"]) == []
 
     def test_a_missing_partner(self) -> None:
         for gone, there in (("b.bin", "b.idx"), ("b.idx", "b.bin")):
             with pytest.raises(FileNotFoundError, match=f"'/home/{there}' has no '{gone}'"):
-                megatron.find_shards("/home", ["a.bin", "a.idx", there])
+                find_megatron_shards("/home", ["a.bin", "a.idx", there])

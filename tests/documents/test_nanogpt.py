@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
+from support.internals import DocumentOptions, original, plant, read_array
 from support.token_files import llm_c_header, nanogpt_bytes
-from windeck.documents import nanogpt, token_files
-from windeck.documents.readers import DocumentOptions
 
 END = 9
 ONCE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -51,7 +50,7 @@ def test_random_tokens(tmp_path: Path, tokens: list[int], dtype: str, chunk: int
     path = tmp_path / "train.bin"
     path.write_bytes(np.array(tokens, dtype).tobytes())
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(nanogpt, "_CHUNK_BYTES", chunk)
+        plant(context, "nanogpt._CHUNK_BYTES", chunk)
         shard = options(dtype).open(str(path))
     model.assert_equals(shard, split(tokens), dtype)
     assert shard.mapped
@@ -141,14 +140,14 @@ def test_a_file_that_shrinks_while_it_is_searched(
 ) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(struct.pack("<4H", 1, END, 2, 3))
-    monkeypatch.setattr(nanogpt, "_CHUNK_BYTES", 2)
-    read = token_files.read_array
+    plant(monkeypatch, "nanogpt._CHUNK_BYTES", 2)
+    read = read_array
 
     def read_and_cut(*arguments: object) -> object:
         path.write_bytes(struct.pack("<2H", 1, END))
         return read(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(nanogpt, "read_array", read_and_cut)
+    plant(monkeypatch, "nanogpt.read_array", read_and_cut)
     with pytest.raises(ValueError, match="is truncated"):
         options().open(str(path))
 
@@ -170,13 +169,14 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
             file.seek(2 * place)
             file.write(struct.pack("<H", END))
     sizes: list[int] = []
-    read = token_files.read_exactly
+    read = original("token_files.read_exactly")
 
     def noted(file: Any, path: str, start: int, count: int) -> bytes:
         sizes.append(count)
-        return read(file, path, start, count)
+        found: bytes = read(file, path, start, count)
+        return found
 
-    monkeypatch.setattr(token_files, "read_exactly", noted)
+    plant(monkeypatch, "token_files.read_exactly", noted)
     shard = options().open(str(path))
     assert shard.lengths().tolist() == [5, 2**21 - 6, 0, tokens - 4 - 2**21, 1]
     assert sum(sizes) == 2 * tokens

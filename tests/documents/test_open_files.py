@@ -12,7 +12,7 @@ import pytest
 
 from support.threads import at_once
 from windeck._core import TokenShard
-from windeck._util.lru_cache import LRUCache
+from windeck._util import LRUCache
 
 
 def shard_of(number: int) -> TokenShard:

@@ -15,7 +15,7 @@ from pyarrow import feather, ipc
 
 from support.corpora import lists, write_counts, write_lists, write_parquet
 from windeck import Documents, PackedSequences
-from windeck.io.json_lines import check_column
+from windeck.io import check_column
 
 DOCS: list[list[int]] = [[1, 2, 3], [], [4], [5] * 50]
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from models import token_model as model
 from models.token_model import INTEGERS
-from windeck.documents.readers import open_shard
+from support.internals import open_shard
 
 DOCUMENTS = [[1, 2, 3], [], [4], [5, 6, 7, 8, 9], [], [1] * 50]
 

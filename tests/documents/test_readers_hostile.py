@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from documents.test_readers import DOCUMENTS, batch_of, batches_of, write_ipc
-from windeck.documents.readers import open_shard
+from support.internals import open_shard
 
 
 def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:

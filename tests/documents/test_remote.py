@@ -22,9 +22,9 @@ from torch.utils.data import DataLoader
 
 import windeck as wd
 from support.corpora import write_corpus
+from support.internals import ReadAhead, inside, plant
 from support.object_servers import SECRET, Bucket, Website
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
-from windeck.documents import read_ahead
 from windeck.io import filesystem
 
 SHARDS = {
@@ -269,7 +269,7 @@ class TestReadAhead:
                 assert released.wait(60)
             return load(*arguments)
 
-        monkeypatch.setattr(filesystem, "load", load_late)
+        plant(monkeypatch, "filesystem.load", load_late)
         s3.proxy.clear()
         for start in range(0, len(epoch), 8):
             epoch.gather(np.arange(start, min(start + 8, len(epoch))))
@@ -279,10 +279,16 @@ class TestReadAhead:
         assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") == len(SHARDS)
         assert self._cached(tmp_path) == kept
 
-    def test_errors_are_raised_where_the_shard_is_opened(self, s3: Bucket, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("cached", [True, False])
+    def test_errors_are_raised_where_the_shard_is_opened(
+        self, s3: Bucket, tmp_path: Path, cached: bool
+    ) -> None:
+        """Shards are downloaded ahead into a cache, and opened ahead without one."""
         upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
         documents = wd.Documents(
-            f"{s3.url}/corpus", storage_options=s3.options, cache_dir=tmp_path / "cache"
+            f"{s3.url}/corpus",
+            storage_options=s3.options,
+            cache_dir=tmp_path / "cache" if cached else None,
         )
         packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
         epoch = packed.at_epoch(0, seed=3)
@@ -342,7 +348,7 @@ class TestReadAhead:
         root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
         upload(root, s3.put)
         plain = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)
-        largest = int(plain._decoded.max())
+        largest = int(inside(plain, "decoded").max())
         documents = wd.Documents(
             f"{s3.url}/corpus",
             storage_options=s3.options,
@@ -351,7 +357,7 @@ class TestReadAhead:
         )
         packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
         local = wd.PackedSequences(wd.Documents(root), sequence_length=64, bos=1)
-        ahead = documents._ahead
+        ahead = inside(documents, "ahead")
         assert ahead is not None
         for number in range(2):
             s3.proxy.clear()
@@ -360,28 +366,17 @@ class TestReadAhead:
                 rows = np.arange(start, min(start + 8, len(epoch)))
                 assert np.array_equal(epoch.gather(rows)["inputs"], same.gather(rows)["inputs"])
                 wait_for_read_ahead(documents)
-                assert len(ahead._held) <= shards
+                assert len(inside(ahead, "held")) <= shards
             assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") <= len(SHARDS)
-        assert not ahead._held
-
-    def test_errors_of_shards_opened_ahead_are_raised_where_they_are_needed(
-        self, s3: Bucket, tmp_path: Path
-    ) -> None:
-        upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
-        documents = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)
-        epoch = wd.PackedSequences(documents, sequence_length=64, bos=1).at_epoch(0, seed=3)
-        fault = s3.proxy.plan("status", r"^GET .*bytes=", amount=503, times=10_000, skip=4)
-        with pytest.raises(ConnectionError, match=r"\.arrow': 4 attempts failed"):
-            epoch.gather(np.arange(len(epoch)))
-        assert fault.fired
-        s3.proxy.clear()
-        assert len(epoch.gather(np.arange(len(epoch)))["inputs"]) == len(epoch)
+        assert not inside(ahead, "held")
 
     def test_two_orders_of_one_corpus_do_not_read_it_over_and_over(
         self, s3: Bucket, tmp_path: Path
     ) -> None:
         upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
-        largest = int(wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)._decoded.max())
+        largest = int(
+            inside(wd.Documents(f"{s3.url}/corpus", storage_options=s3.options), "decoded").max()
+        )
         documents = wd.Documents(
             f"{s3.url}/corpus", storage_options=s3.options, open_bytes=2 * largest
         )
@@ -425,7 +420,7 @@ def write_any(root: Path, form: str) -> tuple[Path, dict[str, Any]]:
 
 
 def wait_for_read_ahead(documents: wd.Documents) -> None:
-    ahead = documents._ahead
-    assert isinstance(ahead, read_ahead.ReadAhead)
-    if ahead._task is not None:
-        assert ahead._task.wait(30)
+    ahead = inside(documents, "ahead")
+    assert isinstance(ahead, ReadAhead)
+    if inside(ahead, "task") is not None:
+        assert inside(ahead, "task").wait(30)

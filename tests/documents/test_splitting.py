@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from support.corpora import WRITERS, write_corpus
 from windeck import Documents, Loader, PackedSequences
-from windeck._util.fingerprints import check_fingerprint
+from windeck._util import check_fingerprint
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15

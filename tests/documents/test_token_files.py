@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from support.corpora import write_counts, write_lists
+from support.internals import inside, original, plant, read_array
 from support.real_corpus import is_text, sources
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
 from windeck import Documents, Loader, Mixture, PackedSequences, Stream
-from windeck.documents import token_files
-from windeck.io import filesystem
-from windeck.io.filesystem import RangeReader
+from windeck.io import RangeReader, filesystem
 
 END = 999
 FORMATS = ("nanogpt", "megatron", "mds", "zstd", "bytes")
@@ -143,7 +142,7 @@ class TestEveryFormat:
     ) -> None:
         root = write(tmp_path, form)
         before = opened(root, form, cache=True, min_length=5)
-        monkeypatch.setattr(token_files, "map_documents", None)  # Opening a file would fail.
+        plant(monkeypatch, "token_files.map_documents", None)  # Opening a file would fail.
         again = opened(root, form, cache=True, min_length=5)
         assert again.shard_kept.tolist() == before.shard_kept.tolist()
         (path,) = (root / "meta").iterdir()
@@ -151,7 +150,7 @@ class TestEveryFormat:
 
     def test_count_files_are_compared(self, form: str, tmp_path: Path) -> None:
         root = write(tmp_path, form)
-        name = opened(root, form)._shards.paths[0]
+        name = inside(opened(root, form), "shards").paths[0]
         tokens = sum(map(len, SHARDS[0]))
         for documents in (40, 41):
             write_counts(
@@ -167,7 +166,7 @@ class TestEveryFormat:
         root = write(tmp_path, form)
         documents = opened(root, form, open_files=1)
         documents.open(2)
-        path = Path(documents._shards.path(0))
+        path = Path(inside(documents, "shards").path(0))
         path.write_bytes(path.read_bytes() + b"\0\0")
         with pytest.raises(ValueError, match=r"has .* bytes, but had .* when the corpus was open"):
             documents.open(0)
@@ -177,7 +176,7 @@ class TestEveryFormat:
         documents = opened(write(tmp_path, form), form, open_bytes=1)
         tokens, count = documents.shard_tokens, documents.shard_documents
         expected = 2 * tokens + 8 * count if form == "zstd" else 16 * count
-        assert documents._decoded.tolist() == expected.tolist()
+        assert inside(documents, "decoded").tolist() == expected.tolist()
         assert f"open_bytes={expected.sum()}" in str(documents.explain_reopening())
 
     def test_on_another_file_system(self, form: str, tmp_path: Path, bucket: str) -> None:
@@ -208,7 +207,7 @@ def test_counts_of_remote_files_are_read_from_metadata(
             loaded.append(path)
         return load(path, *more)
 
-    monkeypatch.setattr(filesystem, "load", noted)
+    plant(monkeypatch, "filesystem.load", noted)
     documents = Documents(f"memory://{bucket}", **OPTIONS[form])
     assert documents.shard_tokens.tolist() == [sum(map(len, docs)) for docs in SHARDS]
     assert {Path(path).name for path in loaded} <= {"index.json"}
@@ -372,9 +371,9 @@ def test_reads_that_return_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with RangeReader(path) as file:
         read = file.read
         monkeypatch.setattr(file, "read", lambda start, count: read(start, min(count, 7)))
-        assert token_files.read_exactly(file, path, 10, 50) == bytes(range(10, 60))
-        assert token_files.read_array(file, path, 0, 5, "<u2").tolist() == [
+        assert original("token_files.read_exactly")(file, path, 10, 50) == bytes(range(10, 60))
+        assert read_array(file, path, 0, 5, "<u2").tolist() == [
             low + 256 * (low + 1) for low in range(0, 10, 2)
         ]
         with pytest.raises(ValueError, match="it has 40 bytes from byte 60 on, expected 50"):
-            token_files.read_exactly(file, path, 60, 50)
+            original("token_files.read_exactly")(file, path, 60, 50)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from support.internals import plant, tokenize, tokenizer_name
 from windeck import Documents
-from windeck.documents import tokenization
-from windeck.documents.tokenization import tokenize, tokenizer_name
 
 TEXTS: list[str | None] = ["the cat", "", None, "cat the unknown the", "the"] * 300 + [None]
 WORDS = {"[UNK]": 0, "the": 1, "cat": 2, "<s>": 3, "</s>": 4}
@@ -164,7 +163,7 @@ def column(texts: list[str | None], chunk: int) -> Any:
 def test_batches_of_any_size(count: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = TEXTS[:count]
     for characters in (1, 20, 10**6):
-        monkeypatch.setattr(tokenization, "_BATCH_CHARACTERS", characters)
+        plant(monkeypatch, "tokenization._BATCH_CHARACTERS", characters)
         values, offsets = tokenize(column(texts, chunk), Batches(), "here")
         found = [values[a:b].tolist() for a, b in pairwise(offsets)]
         assert found == EXPECTED[:count]
@@ -172,7 +171,7 @@ def test_batches_of_any_size(count: int, chunk: int, monkeypatch: pytest.MonkeyP
 
 
 def test_batches_are_bounded_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization, "_BATCH_CHARACTERS", 100)
+    plant(monkeypatch, "tokenization._BATCH_CHARACTERS", 100)
     tokenizer = Batches()
     tokenize(column(["x" * 30] * 40, 40), tokenizer, "here")
     assert tokenizer.calls == [4] * 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -18,7 +19,7 @@ DOCUMENTS, TOKENS = 40, 5000
 
 BEGIN = """
 import ctypes, faulthandler, mmap, os, signal, sys, threading
-from windeck.documents.readers import open_shard
+from support.internals import open_shard
 path = sys.argv[1]
 
 def read(shard):
@@ -50,6 +51,7 @@ def run(script: str, path: str, *cuts: int) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
 
@@ -165,7 +167,7 @@ def test_a_file_put_in_the_place_of_another_is_none_of_our_business(
     tmp_path: pathlib.Path,
 ) -> None:
     """The mapping belongs to the file that was opened, which does not change."""
-    from windeck.documents.readers import open_shard
+    from support.internals import open_shard
 
     path = write(tmp_path / "a.part0.arrow", "lists")
     shard = open_shard(path, "tokens")

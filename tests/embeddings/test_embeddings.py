@@ -14,9 +14,9 @@ import torch
 from torch.utils.checkpoint import checkpoint as checkpointed
 
 import windeck as wd
+from support.internals import embedding_lookup
 from support.threads import at_once
 from windeck import _core
-from windeck.embeddings.ops import embedding_lookup
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 SIZE, DIM = 12, 3

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import windeck as wd
+from support.internals import inside
 
 if not hasattr(torch.library, "opcheck"):
     pytest.skip("torch.library.opcheck is not in this torch", allow_module_level=True)
@@ -110,8 +111,15 @@ def test_the_operator_is_what_torch_asks_of_one(insert: bool, shape: tuple[int, 
     table = wd.EmbeddingTable(3)
     ids = torch.arange(torch.Size(shape).numel()).view(shape)
     lookup = torch.ops.windeck.embedding_lookup.default
-    args = (ids, torch.zeros((), requires_grad=True), torch.empty(0), table._number, 3, insert)
+    args = (
+        ids,
+        torch.zeros((), requires_grad=True),
+        torch.empty(0),
+        inside(table, "number"),
+        3,
+        insert,
+    )
     torch.library.opcheck(lookup, args)
     gradients = torch.ones(*shape, 3)
     collect = torch.ops.windeck.embedding_collect.default
-    torch.library.opcheck(collect, (ids, gradients, torch.empty(0), table._number))
+    torch.library.opcheck(collect, (ids, gradients, torch.empty(0), inside(table, "number")))

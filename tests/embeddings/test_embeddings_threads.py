@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import windeck as wd
+from support.internals import assign, inside
 from support.programs import printed
 from support.threads import at_once
 from windeck import checkpoint
@@ -119,14 +120,14 @@ def test_the_anchor_is_left_to_autograd() -> None:
     """A step does not assign to memory that backward passes of other threads write."""
     table = wd.EmbeddingTable(DIM)
 
-    class Watched(type(table._anchor)):  # type: ignore[misc]
+    class Watched(type(inside(table, "anchor"))):  # type: ignore[misc]
         assigned = 0
 
         def __setattr__(self, name: str, value: Any) -> None:
             Watched.assigned += name == "grad"
             super().__setattr__(name, value)
 
-    table._anchor = table._anchor.as_subclass(Watched)
+    assign(table, "anchor", inside(table, "anchor").as_subclass(Watched))
     table(torch.tensor([1])).sum().backward()
     assert table.step() == 1
     table.zero_grad()

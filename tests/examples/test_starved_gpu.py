@@ -8,7 +8,7 @@ import pytest
 
 from support.loaded_examples import example
 from support.programs import command
-from windeck.diagnosis.report import Diagnosis
+from windeck.diagnosis import Diagnosis
 
 
 def test_the_laptop_is_limited_by_its_step_and_the_cloud_by_its_reads(

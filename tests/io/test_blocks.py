@@ -17,7 +17,8 @@ from pyarrow import feather, parquet
 
 import windeck as wd
 from support.counted_files import Counted
-from windeck.io.blocks import RangedIpcFile, open_parted, unchanged
+from support.internals import RangedIpcFile, unchanged
+from windeck.io import open_parted
 
 ROWS = 300
 

@@ -18,18 +18,17 @@ from typing import Any
 import pytest
 
 from support.doomed import Points, child
+from support.internals import LOCKS, TRAILER_BYTES, lock_number, object_key, original, plant
 from support.object_servers import Bucket
-from windeck.io import cache as caching
-from windeck.io import filesystem
-from windeck.io.cache import ObjectCache, checked_cache, object_key
+from windeck.io import ObjectCache, checked_cache, filesystem
 
-_TRAILER = caching._TRAILER_BYTES
+_TRAILER = TRAILER_BYTES
 
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching, "_warned", set())
-    monkeypatch.setattr(caching, "_verified", set())
+    plant(monkeypatch, "cache._warned", set())
+    plant(monkeypatch, "cache._verified", set())
 
 
 class Remote:
@@ -92,7 +91,7 @@ class TestContents:
         else:
             content = content[:3000] if damage == "truncate" else content + b"x"
         path.write_bytes(content)
-        monkeypatch.setattr(caching, "_verified", set())  # as in another process
+        plant(monkeypatch, "cache._verified", set())  # as in another process
         assert remote.get(cache, "a") == remote.objects["a"]
         assert remote.downloads == {"a": 2}
 
@@ -144,9 +143,9 @@ class TestResults:
             sums = Sums(remote, ObjectCache(str(tmp_path / "c")))
             assert sums.get() == sum(remote.objects["a"])
             # In any pair of locks, also those of one number.
-            for number in range(2 * caching._LOCKS if sums.computed else 0):
+            for number in range(2 * LOCKS if sums.computed else 0):
                 key = object_key("", str(number))
-                if caching._lock_number(key) == caching._lock_number(object_key("", "a")):
+                if lock_number(key) == lock_number(object_key("", "a")):
                     assert sums.get(key) == sum(remote.objects["a"])
         assert remote.downloads == {"a": 1}
         assert sums.computed == 0
@@ -292,7 +291,7 @@ class TestDisks:
             fired.append(number)
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(caching, "_write", write)
+        plant(monkeypatch, "cache._write", write)
         paths = []
         for name, content in contents.items():
             s3.put(name, content)
@@ -338,7 +337,7 @@ class TestClocks:
             for path in tmp_path.iterdir():
                 os.utime(path, (moment, moment))
         # Files with a time in the future or the past are used, and counted, and dropped.
-        caching._verified.clear()
+        original("cache._verified").clear()
         kept = [name for name in "abcde" if _kept(tmp_path, name)]
         before = dict(remote.downloads)
         for name in kept:
@@ -432,14 +431,16 @@ class TestProcesses:
         content = os.urandom(400_000)
         s3.put("a", content)
         code = (
-            "import sys; from windeck.io import filesystem as f, ranges; "
-            "f._DOWNLOAD_BYTES = ranges.REQUEST_BYTES = 20_000; "
+            "import sys; from support.internals import replace; "
+            "from windeck.io import filesystem as f; "
+            "replace('filesystem._DOWNLOAD_BYTES', 20_000); replace('ranges.REQUEST_BYTES', 20_000); "
             "f.read_bytes(f.absolute(sys.argv[1], storage_options=eval(sys.argv[2]), "
             "cache_dir=sys.argv[3]))"
         )
         s3.proxy.bandwidth = 200_000
         arguments = [f"{s3.url}/a", repr(s3.options), str(tmp_path)]
-        process = subprocess.Popen([sys.executable, "-c", code, *arguments])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment)
         deadline = time.monotonic() + 60
         while not (tmp_path.exists() and used(tmp_path) > 50_000):
             assert process.poll() is None, "the download has ended"
@@ -500,7 +501,7 @@ class TestKilled:
 
             status = child(doomed)
             # The next process uses what is complete, and removes the rest.
-            caching._verified.clear()
+            original("cache._verified").clear()
             self.run(folder)
             at += step
         assert status == 0

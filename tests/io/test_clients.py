@@ -12,9 +12,15 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from windeck.io import clients, remote
-from windeck.io.clients import ArrowClient, FsspecClient, WrongAnswer, connect
-from windeck.io.remote import mount_url
+from support.internals import (
+    ArrowClient,
+    FsspecClient,
+    WrongAnswer,
+    classify_error,
+    connect,
+    mount_url,
+    s3_options,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_names_of_s3_options(
     options: dict[str, Any], expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    found = clients._s3_options("bucket", options)
+    found = s3_options("bucket", options)
     names = ("access_key", "secret_key", "session_token", "endpoint_override")
     assert tuple(found.get(name) for name in names) == expected
     if "endpoint_url" in repr(options):
@@ -133,4 +139,4 @@ def chained(error: Exception, cause: Exception) -> Exception:
     ids=repr,
 )
 def test_errors_of_libraries(error: Exception, expected: str) -> None:
-    assert remote._classify(error) == expected
+    assert classify_error(error) == expected

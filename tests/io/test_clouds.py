@@ -14,8 +14,7 @@ from pyarrow import feather, parquet
 import windeck as wd
 from support.cloud_servers import Cloud, azure, gcs, gcs_port
 from support.corpora import write_corpus
-from windeck.io.filesystem import RangeReader, absolute, join, remove
-from windeck.io.objects import list_objects, write_object
+from windeck.io import RangeReader, filesystem, list_objects, write_object
 
 __all__ = ["azure", "gcs", "gcs_port"]
 
@@ -99,17 +98,17 @@ def test_documents(cloud: Cloud, tmp_path: Path) -> None:
 
 
 def test_objects_are_written_listed_read_and_removed(cloud: Cloud) -> None:
-    folder = absolute(f"{cloud.url}/some/folder", storage_options=cloud.options)
+    folder = filesystem.absolute(f"{cloud.url}/some/folder", storage_options=cloud.options)
     content = os.urandom(300_000)
     assert list_objects(folder) == {}
-    write_object(join(folder, "a"), [content[:1000], b"", content[1000:]])
-    write_object(join(folder, "below", "b"), [b"123"])
+    write_object(filesystem.join(folder, "a"), [content[:1000], b"", content[1000:]])
+    write_object(filesystem.join(folder, "below", "b"), [b"123"])
     assert list_objects(folder) == {"a": len(content)}
-    with RangeReader(join(folder, "a")) as reader:
+    with RangeReader(filesystem.join(folder, "a")) as reader:
         assert reader.size == len(content)
         assert bytes(reader.read(150_000, 70_000)) == content[150_000:220_000]
-    remove(join(folder, "a"))
-    remove(join(folder, "a"))
+    filesystem.remove(filesystem.join(folder, "a"))
+    filesystem.remove(filesystem.join(folder, "a"))
     assert list_objects(folder) == {}
 
 
@@ -124,7 +123,7 @@ def test_objects_are_written_listed_read_and_removed(cloud: Cloud) -> None:
 def test_failed_requests_are_repeated(cloud: Cloud, kind: str, amount: float) -> None:
     content = os.urandom(200_000)
     cloud.put("file", content)
-    path = absolute(f"{cloud.url}/file", storage_options=cloud.options)
+    path = filesystem.absolute(f"{cloud.url}/file", storage_options=cloud.options)
     cloud.proxy.plan(kind, "^(GET|HEAD) .*file", amount=amount, times=2)
     with RangeReader(path) as reader:
         assert bytes(reader.read(1000, 90_000)) == content[1000:91_000]
@@ -139,7 +138,7 @@ def test_failed_requests_are_repeated(cloud: Cloud, kind: str, amount: float) ->
 def test_any_request_of_a_read_may_fail(cloud: Cloud, kind: str, size: int, skip: int) -> None:
     content = os.urandom(size)
     cloud.put("file", content)
-    path = absolute(f"{cloud.url}/file", storage_options=cloud.options)
+    path = filesystem.absolute(f"{cloud.url}/file", storage_options=cloud.options)
     cloud.proxy.plan(kind, "^GET .*file", amount=503, skip=skip)
     with RangeReader(path) as reader:
         assert reader.size == size

@@ -9,7 +9,6 @@ import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -19,12 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from support.internals import planted
 from support.real_data import real_data
 from table.test_table_files import numbers
 from windeck import Table, prepare
-from windeck.io.csv import CsvFile
-from windeck.io.csv_options import CsvOptions, date_formats
-from windeck.io.options import as_names
+from windeck.io import CsvFile, CsvOptions, as_names, date_formats
 
 
 def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -363,7 +361,7 @@ def test_settled_types_are_those_of_a_file_parsed_at_once(
     """Each part is longer than a block, so the types of the first one need not fit."""
     cells = [part[row % len(part)] for part in (first, second, third) if part for row in range(40)]
     lines = "".join(f"{row},{cell},x\n" for row, cell in enumerate(cells))
-    with tempfile.TemporaryDirectory() as folder, mock.patch("windeck.io.csv._SAMPLE_BYTES", 256):
+    with tempfile.TemporaryDirectory() as folder, planted("csv._SAMPLE_BYTES", 256):
         file = CsvFile(str(write(Path(folder), f"row,cell,name\n{lines}")))
         parsed = file.prepare(["name", "cell"])
         types = file.settled_types(["name", "cell"])
@@ -375,7 +373,7 @@ def test_settled_types_are_those_of_a_file_parsed_at_once(
 
 
 def test_errors_of_settled_types_name_the_file(tmp_path: Path) -> None:
-    with mock.patch("windeck.io.csv._SAMPLE_BYTES", 64):
+    with planted("csv._SAMPLE_BYTES", 64):
         file = CsvFile(str(write(tmp_path, "a,b\n" + "1,2\n" * 100 + "3\n")))
         with pytest.raises(ValueError, match=r"a.csv' cannot be read as CSV: .*Expected 2 columns"):
             file.settled_types(["a"])

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 
 import windeck as wd
-from windeck.io.csv_options import WORDS
+from support.internals import MISSING_WORDS as WORDS
+from support.internals import planted
 
 USUAL = [
     "?",
@@ -48,12 +48,12 @@ def prepared(path: Path, **options: Any) -> wd.Table:
 
 def prepared_in_blocks(path: Path, **options: Any) -> wd.Table:
     """Prepare a file that is larger than the rows that are sorted at a time."""
-    with mock.patch("windeck.io.csv._SAMPLE_BYTES", 64):
+    with planted("csv._SAMPLE_BYTES", 64):
         return prepared(path, file_bytes=1 << 10, **options)
 
 
 def read_in_blocks(path: Path, **options: Any) -> wd.Table:
-    with mock.patch("windeck.io.csv._SAMPLE_BYTES", 64):
+    with planted("csv._SAMPLE_BYTES", 64):
         return wd.Table.read(path, **options)
 
 

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windeck as wd
-from windeck.io.csv_options import date_formats
+from support.internals import planted
+from windeck.io import date_formats
 
 Fields = tuple[int, int, int, int, int, int]
 ZONES = {"Z": 0, "+0200": 7200, "-05:30": -19800}
@@ -98,12 +98,12 @@ def read(path: Path, layout: str) -> Any:
 
 
 def read_in_blocks(path: Path, layout: str) -> Any:
-    with mock.patch("windeck.io.csv._SAMPLE_BYTES", 64):
+    with planted("csv._SAMPLE_BYTES", 64):
         return read(path, layout)
 
 
 def prepared(path: Path, layout: str) -> Any:
-    with mock.patch("windeck.io.csv._SAMPLE_BYTES", 64):
+    with planted("csv._SAMPLE_BYTES", 64):
         wd.prepare(
             path,
             path.parent / "out",
@@ -209,7 +209,7 @@ def test_formats_that_are_not_read(tmp_path: Path, layout: str, found: str) -> N
 def test_every_time_that_python_writes_is_read(moments: list[dt.datetime]) -> None:
     import pyarrow as pa
 
-    from windeck.io.csv_times import parse_times
+    from support.internals import parse_times
 
     moments = [moment.replace(microsecond=0) for moment in moments]
     for layout in ("%d/%m/%Y %H:%M:%S", "%A %d %B %Y %I:%M:%S %p", "%j of %Y at %X"):

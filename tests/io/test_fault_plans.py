@@ -15,10 +15,10 @@ from pyarrow import parquet
 
 import windeck as wd
 from support.corpora import write_corpus
+from support.internals import plant
 from support.object_servers import Bucket, Fault, FaultyServer, Website
 from support.streamed_tables import READ, arrow_table, assert_same, write_files
 from windeck._util import retry
-from windeck.io import ranges
 
 #: Faults that a request recovers from if the next attempts have none.
 KINDS = ("status", "cut", "reset", "short", "whole", "shift", "delay")
@@ -48,9 +48,9 @@ def plan(server: FaultyServer, seed: int) -> list[Fault]:
 
 @pytest.fixture(autouse=True)
 def _small_requests(quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "REQUEST_BYTES", 20_000)
+    plant(monkeypatch, "ranges.REQUEST_BYTES", 20_000)
     # All faults may hit the attempts of one request.
-    monkeypatch.setattr(retry, "REQUESTS", retry.REQUESTS._replace(most_attempts=12))
+    plant(monkeypatch, "retry.REQUESTS", retry.REQUESTS._replace(most_attempts=12))
 
 
 @pytest.mark.parametrize("seed", seeds())

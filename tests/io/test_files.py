@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windeck.io.local_files import atomic_file, temporary_path
+from windeck.io import atomic_file, temporary_path
 
 
 def test_the_previous_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from support.internals import footer_counts
 from windeck import Table
-from windeck.documents.counts import footer_counts
-from windeck.io.footers import parquet_footer
+from windeck.io import parquet_footer
 
 KINDS = [pa.list_(pa.int32()), pa.large_list(pa.uint8()), pa.list_(pa.int64())]
 

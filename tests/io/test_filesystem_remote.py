@@ -20,11 +20,9 @@ import pytest
 from pyarrow import feather, fs, parquet
 
 import windeck as wd
+from support.internals import REMOTE_REQUESTS, merge_ranges, mount_url, original, plant
 from support.object_servers import SECRET, Bucket, Fault, FaultyServer, Website
-from windeck.io import filesystem, ranges, remote
-from windeck.io.data_files import list_matching, resolve
-from windeck.io.filesystem import RangeReader, absolute, join
-from windeck.io.ranges import merge_ranges
+from windeck.io import RangeReader, filesystem, list_matching, resolve
 
 #: Faults that pass: the request is repeated and gives the right bytes.
 PASSING = [
@@ -47,7 +45,7 @@ class Store:
         self.server, self.url, self.options = server, url, options
 
     def path(self, name: str, **more: Any) -> str:
-        return absolute(f"{self.url}/{name}", storage_options=self.options, **more)
+        return filesystem.absolute(f"{self.url}/{name}", storage_options=self.options, **more)
 
     def put(self, name: str, content: bytes) -> None:
         raise NotImplementedError
@@ -161,7 +159,7 @@ class TestReading:
 
     @pytest.mark.parametrize("size", [0, 1, 4096, 100_000])
     def test_every_function(self, store: Store, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ranges, "REQUEST_BYTES", 10_000)
+        plant(monkeypatch, "ranges.REQUEST_BYTES", 10_000)
         content = os.urandom(size)
         store.put("a.bin", content)
         path = store.path("a.bin")
@@ -180,12 +178,12 @@ class TestReading:
             assert mapped.buffer.to_pybytes() == content
 
     def test_requests_run_in_parallel(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ranges, "REQUEST_BYTES", 1000)
+        plant(monkeypatch, "ranges.REQUEST_BYTES", 1000)
         content = os.urandom(30_000)
         store.put("a.bin", content)
         store.server.delay = 0.03
         assert filesystem.read_bytes(store.path("a.bin")) == content
-        assert 3 <= store.server.most <= ranges.REQUESTS
+        assert 3 <= store.server.most <= REMOTE_REQUESTS
         assert store.server.count(r"^GET .*bytes=") >= 30
 
     def test_a_stream_is_decompressed(self, store: Store) -> None:
@@ -219,7 +217,9 @@ class TestFaults:
         """The request for a few bytes and the one that confirms them; pyarrow's client fills up."""
         s3.put("a.arrow", b"ARROW1\0\0 and more")
         fault = s3.proxy.plan("short", times=2)
-        with RangeReader(absolute(f"{s3.url}/a.arrow", storage_options=s3.options)) as reader:
+        with RangeReader(
+            filesystem.absolute(f"{s3.url}/a.arrow", storage_options=s3.options)
+        ) as reader:
             assert reader.read(0, 8) == b"ARROW1\0\0"
         assert fault.fired == 2
 
@@ -245,7 +245,7 @@ class TestFaults:
         assert fault.fired >= 4
 
     def test_a_server_that_is_gone(self, s3: Bucket) -> None:
-        path = absolute(f"{s3.url}/a.bin", storage_options=s3.options)
+        path = filesystem.absolute(f"{s3.url}/a.bin", storage_options=s3.options)
         s3.proxy.__exit__()
         with pytest.raises(ConnectionError, match="4 attempts failed"):
             filesystem.read_bytes(path)
@@ -279,7 +279,9 @@ class TestFaults:
     def test_credentials_that_expire(self, s3: Bucket, status: int, code: str) -> None:
         content = os.urandom(100_000)
         s3.put("a.bin", content)
-        with RangeReader(absolute(f"{s3.url}/a.bin", storage_options=s3.options)) as reader:
+        with RangeReader(
+            filesystem.absolute(f"{s3.url}/a.bin", storage_options=s3.options)
+        ) as reader:
             assert reader.read(0, 10) == content[:10]
             fault = s3.proxy.plan("status", "^(GET|HEAD)", amount=status, code=code, times=100)
             with pytest.raises(PermissionError, match="access is denied"):
@@ -332,7 +334,7 @@ class TestChanges:
         store.put("a.parquet", parquet_bytes(table, row_group_size=100_000))
         other = parquet_bytes(pa.table({"x": np.arange(300_000.0)}), row_group_size=100_000)
         changed: list[Any] = []
-        fetch = ranges.RemoteFile._fetch
+        fetch = original("ranges.RemoteFile._fetch")
 
         def change_before(self: Any, wanted: Any) -> Any:
             if wanted[0][0] > 1_000_000 and not changed:
@@ -340,7 +342,7 @@ class TestChanges:
                 store.delete("a.parquet") if change == "deleted" else store.put("a.parquet", other)
             return fetch(self, wanted)
 
-        monkeypatch.setattr(ranges.RemoteFile, "_fetch", change_before)
+        plant(monkeypatch, "ranges.RemoteFile._fetch", change_before)
         with pytest.raises((ValueError, FileNotFoundError), match=r"has changed|does not exist"):
             wd.Table.read(f"{store.url}/a.parquet", storage_options=store.options)
         assert changed
@@ -399,7 +401,7 @@ class TestTables:
     def test_small_row_groups_and_gaps(
         self, store: Store, table: pa.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ranges, "GAP_BYTES", 0)
+        plant(monkeypatch, "ranges.GAP_BYTES", 0)
         table = table.slice(0, 70_000)
         store.put("a.parquet", parquet_bytes(table, row_group_size=2000))
         found = wd.Table.read(
@@ -428,7 +430,7 @@ class TestTables:
     def test_faults_of_every_fifth_request(
         self, store: Store, table: pa.Table, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ranges, "REQUEST_BYTES", 50_000)
+        plant(monkeypatch, "ranges.REQUEST_BYTES", 50_000)
         store.put("a.parquet", parquet_bytes(table, row_group_size=70_000))
         request = "^(GET|HEAD)" if kind == "status" else "^GET .*bytes="
         faults: list[Fault] = [
@@ -511,12 +513,12 @@ class TestOtherFileSystems:
 
     def test_text_of_a_url_is_no_path(self, s3: Bucket) -> None:
         s3.put("a.parquet", b"x")
-        path = absolute(f"{s3.url}/a.parquet", storage_options=s3.options)
+        path = filesystem.absolute(f"{s3.url}/a.parquet", storage_options=s3.options)
         for call in (filesystem.exists, filesystem.size, RangeReader, filesystem.open_input):
             with pytest.raises(ValueError, match="is the text of a URL, which has no file system"):
                 call(f"{path}")  # a formatted string has lost its file system
         with pytest.raises(ValueError, match="expected a local path, where files are written"):
-            filesystem.write_bytes(join(path, "x"), b"")
+            filesystem.write_bytes(filesystem.join(path, "x"), b"")
 
 
 class TestCredentials:
@@ -524,7 +526,7 @@ class TestCredentials:
 
     def test_pickles(self, s3: Bucket) -> None:
         s3.put("a.bin", b"contents")
-        path = absolute(f"{s3.url}/a.bin", storage_options=s3.options)
+        path = filesystem.absolute(f"{s3.url}/a.bin", storage_options=s3.options)
         dumped = pickle.dumps(path)
         assert SECRET.encode() not in dumped
         assert s3.options["access_key"].encode() not in dumped
@@ -564,7 +566,7 @@ class TestCredentials:
 
     def test_secrets_are_removed_from_the_text_of_errors(self) -> None:
         options = {"secret_key": "s3cr+t/", "nested": {"token": "tok-123"}, "region": "us-east-1"}
-        mount = remote.mount_url("s3://bucket/a", storage_options=options).mount
+        mount = mount_url("s3://bucket/a", storage_options=options).mount
         text = "s3cr+t/ s3cr%2Bt%2F tok-123 us-east-1 http://u:p@host/a?sig=xyz&Expires=1"
         assert mount.redact(text) == "*** *** *** us-east-1 http://***@host/a?sig=***&Expires=1"
 

@@ -12,12 +12,10 @@ import pytest
 from pyarrow import BufferOutputStream, parquet
 
 import windeck as wd
+from support.internals import Mount, connect, plant
 from support.object_servers import Bucket, Website, retry_quickly
 from support.store_servers import free_port
-from windeck._util import retry
-from windeck.io import remote
-from windeck.io.clients import connect
-from windeck.io.data_files import resolve
+from windeck.io import resolve
 
 
 def table_bytes(value: float) -> bytes:
@@ -44,7 +42,7 @@ def closed_port() -> dict[str, tuple[str, dict[str, Any]]]:
 def test_no_server_is_found_out_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are not repeated for long where no server has answered yet."""
     retry_quickly(monkeypatch)
-    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
+    plant(monkeypatch, "retry.FIRST_ANSWER_SECONDS", 0.0)
     if kind == "http":
         pytest.importorskip("aiohttp")
     url, options = closed_port()[kind]
@@ -53,7 +51,7 @@ def test_no_server_is_found_out_at_once(kind: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_later_faults_are_repeated_as_ever(web: Website, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
+    plant(monkeypatch, "retry.FIRST_ANSWER_SECONDS", 0.0)
     web.objects["a.parquet"] = table_bytes(1.0)
     web.server.plan("reset", "^GET", times=3)  # after the HEAD, which is answered
     assert wd.Table.read(f"{web.url}/a.parquet")["load"].tolist() == [1.0]
@@ -81,7 +79,7 @@ def test_clients_of_google_make_one_request(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_google_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    mount = remote.Mount("gs", "gs://bucket")
+    mount = Mount("gs", "gs://bucket")
 
     def request() -> None:
         raise OSError(
@@ -96,8 +94,8 @@ def test_google_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_answers_of_google_are_repeated_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client does not name the status of an answer."""
     retry_quickly(monkeypatch)
-    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
-    mount, failures = remote.Mount("gs", "gs://bucket"), [1, 2, 3]
+    plant(monkeypatch, "retry.FIRST_ANSWER_SECONDS", 0.0)
+    mount, failures = Mount("gs", "gs://bucket"), [1, 2, 3]
 
     def request() -> str:
         if failures:

@@ -14,7 +14,7 @@ import windeck as wd
 from support.token_files import write_mds
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
-from windeck.diagnosis.report import Diagnosis
+from windeck.diagnosis import Diagnosis
 
 #: Texts that are no JSON of any of the formats.
 TEXTS = {

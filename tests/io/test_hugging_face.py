@@ -17,7 +17,7 @@ from pyarrow import parquet
 import windeck as wd
 from support.corpora import write_corpus
 from support.object_servers import FaultyServer, Web
-from windeck.io.filesystem import RangeReader, absolute
+from windeck.io import RangeReader, filesystem
 
 pytest.importorskip("huggingface_hub")
 
@@ -133,7 +133,7 @@ def test_faults_and_errors(hub: tuple[FaultyServer, Hub, dict[str, Any]]) -> Non
     files.objects["a.parquet"] = bytes(range(256)) * 1000
     url = f"hf://datasets/{REPO}/a.parquet"
     fault = server.plan("reset", "^GET .*resolve.*a.parquet")
-    with RangeReader(absolute(url, storage_options=options)) as reader:
+    with RangeReader(filesystem.absolute(url, storage_options=options)) as reader:
         assert reader.size == 256_000
         assert bytes(reader.read(1000, 5000)) == files.objects["a.parquet"][1000:6000]
     assert fault.fired == 1

@@ -11,9 +11,7 @@ import pytest
 from pyarrow import fs
 
 from support.object_servers import SECRET, Bucket
-from windeck.io import objects
-from windeck.io.filesystem import absolute, join, remove
-from windeck.io.objects import ObjectReader, list_objects, write_object
+from windeck.io import ObjectReader, filesystem, list_objects, write_object
 
 KINDS = ("local", "s3", "fsspec", "arrow", "memory")
 CONTENT = bytes(range(256)) * 40
@@ -25,7 +23,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     kind = request.param
     if kind == "s3":
         bucket: Bucket = request.getfixturevalue("s3")
-        return absolute(f"{bucket.url}/some/folder", storage_options=bucket.options)
+        return filesystem.absolute(f"{bucket.url}/some/folder", storage_options=bucket.options)
     systems: dict[str, Any] = {
         "local": lambda: None,
         "fsspec": lambda: fsspec.filesystem("file"),
@@ -33,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         "memory": lambda: fsspec.filesystem("memory"),
     }
     name = f"memory://test-objects{tmp_path}" if kind == "memory" else f"{tmp_path}/some/folder"
-    return absolute(name, filesystem=systems[kind]())
+    return filesystem.absolute(name, filesystem=systems[kind]())
 
 
 def read(path: str, *ranges: tuple[int, int], careful: bool = True) -> list[bytes]:
@@ -48,21 +46,21 @@ def read(path: str, *ranges: tuple[int, int], careful: bool = True) -> list[byte
 
 def test_written_listed_read_and_removed(folder: str) -> None:
     assert list_objects(folder) == {}
-    write_object(join(folder, "a"), [CONTENT[:1000], b"", CONTENT[1000:]])
-    write_object(join(folder, "b"), [])
-    write_object(join(folder, "below", "c"), [b"123"])
+    write_object(filesystem.join(folder, "a"), [CONTENT[:1000], b"", CONTENT[1000:]])
+    write_object(filesystem.join(folder, "b"), [])
+    write_object(filesystem.join(folder, "below", "c"), [b"123"])
     assert list_objects(folder) == {"a": len(CONTENT), "b": 0}
-    write_object(join(folder, "b"), [b"replaced"])
+    write_object(filesystem.join(folder, "b"), [b"replaced"])
     assert list_objects(folder) == {"a": len(CONTENT), "b": 8}
     for careful in (True, False):
         wanted = [(0, 10), (300, 500), (len(CONTENT) - 7, 7), (5, 0)]
-        found = read(join(folder, "a"), *wanted, careful=careful)
+        found = read(filesystem.join(folder, "a"), *wanted, careful=careful)
         assert found == [CONTENT[start:][:count] for start, count in wanted]
-    remove(join(folder, "b"))
-    remove(join(folder, "b"))
+    filesystem.remove(filesystem.join(folder, "b"))
+    filesystem.remove(filesystem.join(folder, "b"))
     assert list_objects(folder) == {"a": len(CONTENT)}
     with pytest.raises(FileNotFoundError):
-        ObjectReader(join(folder, "b"))
+        ObjectReader(filesystem.join(folder, "b"))
 
 
 def test_local_files_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,20 +90,20 @@ def test_a_local_file_that_shrank_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "amount"), [("status", 503), ("reset", 0)])
 def test_writes_are_repeated(kind: str, amount: float, s3: Bucket) -> None:
-    path = absolute(f"{s3.url}/file", storage_options=s3.options)
+    path = filesystem.absolute(f"{s3.url}/file", storage_options=s3.options)
     faults = [s3.proxy.plan(kind, one, amount=amount) for one in ("^PUT", r"^POST.*\?uploadId")]
     write_object(path, [CONTENT])
     assert all(fault.fired for fault in faults)
     assert read(path, (0, len(CONTENT))) == [CONTENT]
     s3.proxy.plan(kind, "^DELETE", amount=amount)
-    remove(path)
-    assert list_objects(absolute(s3.url, storage_options=s3.options)) == {}
+    filesystem.remove(path)
+    assert list_objects(filesystem.absolute(s3.url, storage_options=s3.options)) == {}
 
 
 def test_a_write_that_is_not_allowed(s3: Bucket) -> None:
-    path = absolute(f"{s3.url}/file", storage_options=s3.options)
+    path = filesystem.absolute(f"{s3.url}/file", storage_options=s3.options)
     s3.proxy.plan("status", "^(PUT|POST)", amount=403, code="AccessDenied", times=99)
     with pytest.raises(PermissionError, match=r"^cannot write 's3://.*access is denied") as caught:
         write_object(path, [CONTENT])
     assert SECRET not in str(caught.value)
-    assert objects.list_objects(absolute(s3.url, storage_options=s3.options)) == {}
+    assert list_objects(filesystem.absolute(s3.url, storage_options=s3.options)) == {}

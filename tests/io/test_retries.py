@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from support.cloud_servers import Cloud, azure, gcs, gcs_port
+from support.internals import FsspecClient, Mount, connect, plant
 from support.object_servers import Bucket, Website
 from windeck._util import retry
-from windeck.io.clients import FsspecClient, connect
-from windeck.io.filesystem import absolute, size
-from windeck.io.remote import Mount
+from windeck.io import filesystem
 
 __all__ = ["azure", "gcs", "gcs_port"]
 
@@ -22,13 +21,13 @@ FAILURES = [("status", 503), ("reset", 0)]
 @pytest.fixture(autouse=True)
 def _patient(quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no time matter."""
-    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 1000.0)
+    plant(monkeypatch, "retry.FIRST_ANSWER_SECONDS", 1000.0)
 
 
 def attempts(path: str) -> int:
     """Ask for the size of an object, and return the number of attempts of the error."""
     with pytest.raises(ConnectionError, match=r"attempts failed") as caught:
-        size(path)
+        filesystem.size(path)
     found = re.search(r"(\d+) attempts failed", str(caught.value))
     assert found is not None
     return int(found[1])
@@ -38,7 +37,7 @@ def attempts(path: str) -> int:
 def test_s3(kind: str, amount: int, s3: Bucket) -> None:
     s3.put("file", b"content")
     fault = s3.proxy.plan(kind, "file", times=1000, amount=amount)
-    assert attempts(absolute(f"{s3.url}/file", storage_options=s3.options)) == 4
+    assert attempts(filesystem.absolute(f"{s3.url}/file", storage_options=s3.options)) == 4
     assert fault.fired == 4
 
 
@@ -46,17 +45,17 @@ def test_the_web(web: Website) -> None:
     """Its client asks for the head, then for the object, and a status is an answer."""
     web.objects["file"] = b"content"
     fault = web.server.plan("status", "file", times=1000, amount=503)
-    assert attempts(absolute(f"{web.url}/file")) == 4
+    assert attempts(filesystem.absolute(f"{web.url}/file")) == 4
     assert fault.fired == 8
 
 
 def test_an_http_status_is_the_answer_of_a_server(
     web: Website, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "FIRST_ANSWER_SECONDS", 0.0)
+    plant(monkeypatch, "retry.FIRST_ANSWER_SECONDS", 0.0)
     web.objects["file"] = b"content"
     web.server.plan("status", "file", times=5, amount=503)
-    assert size(absolute(f"{web.url}/file")) == 7
+    assert filesystem.size(filesystem.absolute(f"{web.url}/file")) == 7
 
 
 @pytest.mark.parametrize(("kind", "amount"), FAILURES)
@@ -64,7 +63,7 @@ def test_google(kind: str, amount: int, gcs: Cloud) -> None:
     gcs.put("file", b"content")
     gcs.proxy.plan(kind, "/b/", times=1000, amount=amount)
     options = {name: value for name, value in gcs.options.items() if name != "retry_time_limit"}
-    assert attempts(absolute(f"{gcs.url}/file", storage_options=options)) == 4
+    assert attempts(filesystem.absolute(f"{gcs.url}/file", storage_options=options)) == 4
     assert gcs.proxy.fired() == [4]
 
 
@@ -72,17 +71,17 @@ def test_google(kind: str, amount: int, gcs: Cloud) -> None:
 @pytest.mark.parametrize(("kind", "amount"), FAILURES)
 def test_azure(kind: str, amount: int, azure: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client makes four requests, which cannot be changed: they are counted."""
-    monkeypatch.setattr(retry, "REQUESTS", retry.RetryPolicy(first_pause=0.001, most_attempts=6))
+    plant(monkeypatch, "retry.REQUESTS", retry.RetryPolicy(first_pause=0.001, most_attempts=6))
     azure.put("file", b"content")
     azure.proxy.plan(kind, "/account/", times=1000, amount=amount)
-    assert attempts(absolute(f"{azure.url}/file", storage_options=azure.options)) == 8
+    assert attempts(filesystem.absolute(f"{azure.url}/file", storage_options=azure.options)) == 8
     assert azure.proxy.fired() == [8]
 
 
 def test_azure_does_not_repeat_all(azure: Cloud) -> None:
     azure.put("file", b"content")
     azure.proxy.plan("status", "/account/", times=1000, amount=429)
-    assert attempts(absolute(f"{azure.url}/file", storage_options=azure.options)) == 4
+    assert attempts(filesystem.absolute(f"{azure.url}/file", storage_options=azure.options)) == 4
     assert azure.proxy.fired() == [4]
 
 

@@ -16,13 +16,22 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 import windeck as wd
+from support.internals import (
+    LOCAL_THREADS,
+    RangedIpcFile,
+    Workers,
+    assign,
+    inside,
+    original,
+    plant,
+    planted,
+)
+from support.internals import REMOTE_REQUESTS as REQUESTS
 from support.object_servers import Website
 from support.streamed_tables import arrow_table, write_files
-from windeck.columns.columns import ColumnData
-from windeck.io import blocks, row_reader
-from windeck.io.ranges import REQUESTS
-from windeck.io.row_reader import RowReader
-from windeck.table.table import StreamedTable
+from windeck.columns import ColumnData
+from windeck.io import RowReader
+from windeck.table import StreamedTable
 
 
 def reader_of(paths: list[Path], first: int = 0, stop: int | None = None) -> RowReader:
@@ -95,7 +104,7 @@ def test_any_rows(
         every = [r for low, high in zip(lows, highs, strict=True) for r in range(low, high)]
         names = ("load", "count", "kind", "flag")
         for head_rows, piece_bytes in ((0, 1), (5, 100), (5, 1 << 20), (100, 1)):
-            with mock.patch.object(row_reader, "PORTION_BYTES", piece_bytes):
+            with planted("row_reader.PORTION_BYTES", piece_bytes):
                 found = reader.read(names, lows, highs, head_rows)
             for name, column in found.items():
                 assert values_of(column) == plain(table, name, every)
@@ -124,7 +133,8 @@ def test_first_rows_are_read_once_and_within_their_limit(
     for _ in range(2):
         reader.read(("load",), low, high, head_rows=10)
     assert reads == [(50, 100), (100, 110), (50, 100)]
-    reader.head_limit, reader._heads = 0, {}
+    reader.head_limit = 0
+    assign(reader, "heads", {})
     reads.clear()
     for _ in range(2):
         reader.read(("load",), low, high, head_rows=10)
@@ -143,7 +153,7 @@ def test_remote_parts_are_read_by_parallel_requests(
         f"{web.url}/d", in_memory=False, columns=["load"], categories=(), group_bytes=1000
     )
     assert isinstance(table, StreamedTable)
-    monkeypatch.setattr(row_reader, "PORTION_BYTES", 1 if kind == "parquet" else 80)
+    plant(monkeypatch, "row_reader.PORTION_BYTES", 1 if kind == "parquet" else 80)
     web.server.clear()
     web.server.delay = 0.1
     found = table.reader.read(("load",), np.array([0]), np.array([240]))["load"]
@@ -178,7 +188,7 @@ def test_rows_of_a_large_part_are_kept_for_those_after_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Series by series, a part is not decoded for each of them."""
-    monkeypatch.setattr(row_reader, "CACHED_BYTES", 8 * 100)
+    plant(monkeypatch, "row_reader.CACHED_BYTES", 8 * 100)
     data = arrow_table([950])
     reader = reader_of(write_files(data, tmp_path, [], 900, kind))
     plain_scan, scans = RowReader.scan, []
@@ -187,7 +197,7 @@ def test_rows_of_a_large_part_are_kept_for_those_after_them(
         scans.append((low, high))
         return plain_scan(self, names, low, high)
 
-    monkeypatch.setattr(RowReader, "scan", noted)
+    plant(monkeypatch, "row_reader.RowReader.scan", noted)
     for start in range(0, 950, 7):
         rows = slice(start, min(start + 7, 950))
         assert shown(reader, "load", rows) == plain(data, "load", list(range(950))[rows])
@@ -214,9 +224,9 @@ def test_parts_are_read_one_by_one_if_they_are_large(
         f"{web.url}/a.parquet", in_memory=False, columns=["load"], categories=(), group_bytes=1000
     )
     assert isinstance(table, StreamedTable)
-    monkeypatch.setattr(row_reader, "PORTION_BYTES", 1)
+    plant(monkeypatch, "row_reader.PORTION_BYTES", 1)
     for limit, most in ((1, 1), (1 << 25, 6)):
-        monkeypatch.setattr(row_reader, "READING_BYTES", limit)
+        plant(monkeypatch, "row_reader.READING_BYTES", limit)
         web.server.clear()
         web.server.delay = 0.1
         found = table.reader.read(("load",), np.array([0]), np.array([60]))["load"]
@@ -224,16 +234,16 @@ def test_parts_are_read_one_by_one_if_they_are_large(
         assert web.server.most == most
 
 
-@pytest.mark.parametrize(("limit", "most"), [(1, 1), (1 << 30, row_reader.LOCAL_THREADS)])
+@pytest.mark.parametrize(("limit", "most"), [(1, 1), (1 << 30, LOCAL_THREADS)])
 def test_pieces_of_all_reads_share_threads_and_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int
 ) -> None:
-    monkeypatch.setattr(row_reader, "READING_BYTES", limit)
-    monkeypatch.setattr(row_reader, "PORTION_BYTES", 100)
+    plant(monkeypatch, "row_reader.READING_BYTES", limit)
+    plant(monkeypatch, "row_reader.PORTION_BYTES", 100)
     data = arrow_table([200])
     reader = reader_of(write_files(data, tmp_path, [], 10, "parquet"))
     lock, together, seen = threading.Lock(), threading.Event(), [0, 0]
-    batches = reader._batches
+    batches = inside(reader, "batches")
 
     def counted(*arguments: Any) -> Any:
         with lock:
@@ -270,9 +280,9 @@ def test_stored_bytes_are_asked_of_each_file_once(tmp_path: Path) -> None:
         feather.write_feather(data, tmp_path / f"{number}.arrow", "uncompressed", chunksize=10)
     table = wd.Table.read(sorted(tmp_path.iterdir()), in_memory=False, group_bytes=1000)
     assert isinstance(table, StreamedTable)
-    plain = blocks.RangedIpcFile.stored_bytes
-    with mock.patch.object(blocks.RangedIpcFile, "stored_bytes", autospec=True) as asked:
-        asked.side_effect = plain
+    plain = original("blocks.RangedIpcFile.stored_bytes")
+    asked = mock.create_autospec(plain, side_effect=plain)
+    with planted("blocks.RangedIpcFile.stored_bytes", asked):
         stored, split = table.reader.stored_parts(["x", "y"])
     assert asked.call_count == 4
     assert stored.tolist() == [160] * 100
@@ -280,7 +290,7 @@ def test_stored_bytes_are_asked_of_each_file_once(tmp_path: Path) -> None:
 
 
 def test_memory_of_the_last_rows_is_used_again() -> None:
-    workers = row_reader._Workers(1)
+    workers = Workers(1)
     first = workers.array(1000)
     first[:] = 1
     place = first.__array_interface__["data"][0]
@@ -293,15 +303,15 @@ def test_memory_of_the_last_rows_is_used_again() -> None:
     again = workers.array(990)
     assert again.__array_interface__["data"][0] == place
     del again, other
-    assert len(workers._spare) == 1
+    assert len(inside(workers, "spare")) == 1
     assert len(workers.array(2000)) >= 2000
     # What is too small, or larger by more than an eighth, is not kept beside other memory.
-    assert len(workers._spare) == 1
+    assert len(inside(workers, "spare")) == 1
     large = workers.array(5000)
-    assert workers._spare == []
+    assert inside(workers, "spare") == []
     del large
     small = workers.array(10)
-    assert workers._spare == []
+    assert inside(workers, "spare") == []
     assert len(small) < 5000
 
 
@@ -309,13 +319,13 @@ def test_other_reads_may_be_queued_before_rows_are_read(tmp_path: Path) -> None:
     feather.write_feather(pa.table({"x": np.arange(500)}), tmp_path / "a.arrow", "uncompressed")
     table = wd.Table.read(tmp_path / "a.arrow", in_memory=False, group_bytes=1000)
     assert isinstance(table, StreamedTable)
-    queued, plain = threading.Event(), blocks.RangedIpcFile.batches
+    queued, plain = threading.Event(), RangedIpcFile.batches
 
     def batches(*place: Any, **options: Any) -> Any:
         assert queued.wait(60)
         return plain(*place, **options)
 
-    with mock.patch.object(blocks.RangedIpcFile, "batches", batches):
+    with planted("blocks.RangedIpcFile.batches", batches):
         rows = np.array([0]), np.array([500])
         found = table.reader.read(["x"], *rows, queued=queued.set)
     assert found["x"].values.tolist() == list(range(500))

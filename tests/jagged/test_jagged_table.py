@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 import windeck as wd
-from windeck.loader.batch import PinnedGather
-from windeck.sources.members import stream_members
+from support.internals import PinnedGather, stream_members
 
 IDS = st.integers(-(2**63), 2**63 - 1)
 LISTS = st.one_of(st.none(), st.lists(IDS, max_size=4))

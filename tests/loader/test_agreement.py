@@ -10,7 +10,7 @@ import torch.distributed as dist
 import windeck as wd
 from models.oracle import Numbers
 from support.gangs import gang
-from windeck.loader.agreement import check_agreement
+from support.internals import check_agreement
 
 
 def tried(action: Any) -> str:

@@ -22,6 +22,15 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
+from support.internals import (
+    BATCH_GROUP_BYTES,
+    BatchBuilder,
+    PinnedGather,
+    assign,
+    split_rows,
+    split_tensor,
+    stream_members,
+)
 from windeck import (
     IterDataset,
     Loader,
@@ -33,9 +42,6 @@ from windeck import (
     Windows,
     collate,
 )
-from windeck.loader import batch_groups
-from windeck.loader.batch import BatchBuilder, PinnedGather, split_rows, split_tensor
-from windeck.sources.members import stream_members
 
 Batch = dict[str, torch.Tensor]
 
@@ -153,7 +159,7 @@ def test_a_group_is_about_a_mebibyte() -> None:
     nbytes = sum(tensor.nbytes for tensor in loader.peek().values())
     source.calls.clear()
     list(loader)
-    most = round(batch_groups.GROUP_BYTES / nbytes)
+    most = round(BATCH_GROUP_BYTES / nbytes)
     assert max(source.calls) == most * 1000
     assert most > 1
     source.calls.clear()
@@ -450,8 +456,9 @@ def test_a_group_is_copied_to_a_device_at_once(
     stream = STREAMS[name]
     members = stream_members(stream)
     builder = BatchBuilder(members)
-    builder._pinned = PinnedGather(members.methods, pin=False)
-    builder._copy_stream, builder.target_device = copies, torch.device("cpu")  # type: ignore[assignment]
+    assign(builder, "pinned", PinnedGather(members.methods, pin=False))
+    assign(builder, "copy_stream", copies)
+    builder.target_device = torch.device("cpu")
     builder(np.arange(batch_size))  # Shapes and dtypes are found by the first call.
     moved: list[object] = []
     allocated: list[object] = []

@@ -16,8 +16,7 @@ from pyarrow import feather, parquet
 import windeck as wd
 from support.corpora import write_corpus
 from support.counted_files import Counted, CountedFileSystem
-from windeck.io import blocks
-from windeck.windows import streamed
+from support.internals import inside, plant
 
 RANKS, BATCH = 8, 16
 #: Rows of 16 bytes in record batches, rows of row groups, and bytes of a group of blocks.
@@ -97,7 +96,7 @@ def test_tables(
     files: Callable[[str], Path], kind: str, lanes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small, as the record batches are.
-    monkeypatch.setattr(blocks, "GAP_BYTES", 1 << 8)
+    plant(monkeypatch, "blocks.GAP_BYTES", 1 << 8)
     folder, group_bytes = files(kind), SIZES[kind][-1]
     first = windows_of(folder, group_bytes)
     counted = Counted(monkeypatch)
@@ -110,7 +109,7 @@ def test_tables(
         options: dict[str, Any] = {"order": order, "batch_size": BATCH, "drop_last": True}
         return wd.Loader(windows, **options, rank=rank, world_size=RANKS)
 
-    resident = 2 * first._streamed_windows.group_bytes
+    resident = 2 * inside(first, "streamed_windows").group_bytes
     # Without lanes all ranks read all.
     ranks = (5,) if lanes is None else range(RANKS)
     found, told = bytes_of_ranks(loader_of, counted, resident, ranks)
@@ -125,7 +124,7 @@ def test_tables_in_other_steps_than_those_of_the_lanes(
     batch: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(blocks, "GAP_BYTES", 1 << 8)
+    plant(monkeypatch, "blocks.GAP_BYTES", 1 << 8)
     folder, budget = files("uncompressed"), None
     order: Any = windows_of(folder, 400_000).default_order
     if lanes is not None:
@@ -257,8 +256,8 @@ def test_mixtures_of_tables_in_lanes(
     world: int,
     batch: int,
 ) -> None:
-    monkeypatch.setattr(blocks, "GAP_BYTES", 1 << 8)
-    monkeypatch.setattr(streamed, "SKIPPED_ROWS", 1 << 5)
+    plant(monkeypatch, "blocks.GAP_BYTES", 1 << 8)
+    plant(monkeypatch, "streamed.SKIPPED_ROWS", 1 << 5)
     folder, counted = files("uncompressed"), Counted(monkeypatch)
 
     def mixture(in_memory: bool = False) -> wd.Mixture:
@@ -290,8 +289,8 @@ def test_mixtures_of_tables_in_lanes(
 
 @pytest.mark.slow
 def test_mixtures_of_tables(files: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "GAP_BYTES", 1 << 8)
-    monkeypatch.setattr(streamed, "SKIPPED_ROWS", 1 << 5)
+    plant(monkeypatch, "blocks.GAP_BYTES", 1 << 8)
+    plant(monkeypatch, "streamed.SKIPPED_ROWS", 1 << 5)
     folder, counted = files("uncompressed"), Counted(monkeypatch)
 
     def loader_of(rank: int) -> wd.Loader:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, IterableDataset
 
 from models.oracle import Numbers, Run, Turn, epoch_of, one_step, steps, turned
+from support.internals import Prefetcher, plant
 from windeck import Loader, Stream
-from windeck.loader import IterDataset
-from windeck.loader.loader import iterated_loaders
-from windeck.loader.prefetch import Prefetcher
+from windeck.loader import IterDataset, iterated_loaders
 
 
 def loop(loader: Loader) -> list[list[int]]:
@@ -290,7 +289,7 @@ def test_an_interrupt_between_taking_and_counting_loses_nothing(
         original(self)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Prefetcher, "get", interrupted)
+    plant(monkeypatch, "prefetch.Prefetcher.get", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(loop)
     monkeypatch.undo()

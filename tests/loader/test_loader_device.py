@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 
 from models.oracle import Numbers
+from support.internals import PinnedGather, inside, source_members, stream_members
 from windeck import IterDataset, Loader, Sequential, Stream, Table, Windows
-from windeck.loader.batch import PinnedGather
-from windeck.sources.members import source_members, stream_members
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
@@ -198,7 +197,7 @@ def test_copies_overlap_with_the_step() -> None:
     sleep(500_000_000)
     after: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     after.record()
-    ready = loader._ahead.get()[0]  # type: ignore[attr-defined]
+    ready = inside(loader, "ahead").get()[0]
     ready.event.synchronize()
     assert not after.query(), "the copy was done while the step still ran"
     torch.cuda.synchronize()

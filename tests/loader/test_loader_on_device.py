@@ -14,9 +14,8 @@ import pytest
 import torch
 
 import windeck as wd
+from support.internals import DeviceBatchBuilder, DeviceOrder, builder_on_device, plant
 from windeck import Loader, Permutation, Sequential, Stream, Windows
-from windeck.loader import device as on_device
-from windeck.loader.device import DeviceOrder
 from windeck.sources import Batch
 
 DEVICES = [
@@ -121,7 +120,7 @@ def test_few_positions_at_a_time_give_the_same_batches(monkeypatch: pytest.Monke
     """Batches are the same where the computed samples end within a batch or with it."""
     data = windows(rows=300)
     for count in (1, 16, 24, 50):
-        monkeypatch.setattr(on_device, "POSITIONS_AT_A_TIME", count)
+        plant(monkeypatch, "device.POSITIONS_AT_A_TIME", count)
         host = Loader(data, batch_size=16, shuffle=True, prefetch=0)
         other = Loader(data.to("cpu"), batch_size=16, shuffle=True)
         for _ in range(2):
@@ -154,7 +153,7 @@ def test_batches_across_epochs_are_the_same() -> None:
     """A batch with positions of several epochs has the rows of each, in their order."""
     data = windows(rows=60)
     host, moved = Stream(data, seed=1), Stream(data.to("cpu"), seed=1)
-    build = on_device.DeviceBatchBuilder(moved, torch.device("cpu"))
+    build = DeviceBatchBuilder(moved, torch.device("cpu"))
     n = len(data)
     for positions in (np.arange(n - 5, n + 5), np.arange(3 * n), np.array([4, n + 1, 9, 2 * n])):
         found = build(positions).batches[0]
@@ -208,9 +207,9 @@ def test_options_of_host_memory_are_refused() -> None:
     moved.device = torch.device("cuda:1")
     stream = Stream(moved)
     for same_device in (None, torch.device("cuda"), torch.device("cuda:1")):
-        assert on_device.builder_on_device(stream, same_device, False) is not None
+        assert builder_on_device(stream, same_device, False) is not None
     with pytest.raises(ValueError, match=r"^`device` is 'cuda:0', expected 'cuda:1', as the sou"):
-        on_device.builder_on_device(stream, torch.device("cuda:0"), False)
+        builder_on_device(stream, torch.device("cuda:0"), False)
 
 
 def test_what_needs_arrays_is_refused() -> None:
@@ -262,7 +261,7 @@ def test_grown_sources_on_a_device_give_the_same_batches() -> None:
     small, large = windows(rows=60), windows(rows=90)
     host = Stream(small, seed=2, grown=[(50, large)])
     other = Stream(small.to("cpu"), seed=2, grown=[(50, large.to("cpu"))])
-    build = on_device.DeviceBatchBuilder(other, torch.device("cpu"))
+    build = DeviceBatchBuilder(other, torch.device("cpu"))
     for start in range(0, 300, 25):
         positions = np.arange(start, start + 25)
         expected = host.gather(positions)

@@ -11,11 +11,10 @@ import pytest
 
 from models.oracle import Numbers
 from support.instructions import at_instructions
+from support.internals import inside, is_held, original
 from windeck import Loader
-from windeck._util.threads import is_held
-from windeck.loader import batch_groups, prefetch
 
-FILES = (batch_groups.__file__, prefetch.__file__)
+FILES = {original("batch_groups.__file__"), original("prefetch.__file__")}
 
 
 def is_ours(code: CodeType) -> bool:
@@ -36,7 +35,7 @@ def handler(
         called.append(1)
         if len(called) != number + 1:
             return
-        if is_held(batches._taking):
+        if is_held(inside(batches, "taking")):
             with pytest.raises(RuntimeError, match=r"^taking a batch in a signal handler int"):
                 take(batches, seen)
         else:

@@ -19,7 +19,7 @@ from models.oracle import Numbers, Turn
 from models.packed_model import Packed, assert_same
 from support.mixture_cases import C4, mixed, packed_parts
 from windeck import Loader, Mixture, Stream, Table, Windows
-from windeck._util.validation import LIMIT
+from windeck._util import LIMIT
 from windeck.sources import RowSource
 from windeck.sources import Stream as StreamProtocol
 

@@ -9,8 +9,8 @@ import pytest
 
 from models.mixture_model import Shared
 from support.golden_mixture import FAR, WAYS, golden, weights
+from support.internals import exact_shares, slot_counts
 from support.text_mixtures import Mixed
-from windeck.loader.weights import exact_shares, slot_counts
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PUBLISHED = json.loads((GOLDEN / "mixture_v1.json").read_text())

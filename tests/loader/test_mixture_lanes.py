@@ -15,11 +15,18 @@ from hypothesis import strategies as st
 from models.mixture_model import CountedInLanes, Shared
 from models.oracle import Numbers
 from models.packed_model import assert_same
+from support.internals import (
+    LONGEST_TABLE,
+    Slots,
+    SlotSchedule,
+    exact_shares,
+    inside,
+    own_ranges,
+    slot_counts,
+)
 from support.mixture_cases import packed_parts
 from windeck import BlockPermutation, Lanes, Loader, Mixture, Permutation, Sequential, Stream
-from windeck._util.validation import LIMIT
-from windeck.loader.schedule import Slots, SlotSchedule, own_ranges
-from windeck.loader.weights import LONGEST_TABLE, exact_shares, slot_counts
+from windeck._util import LIMIT
 
 SHARES = {"a": 0.6, "b": 0.3, "c": 0.1}
 SIZES = {"a": 90, "b": 37, "c": 20}
@@ -125,7 +132,7 @@ def test_every_epoch_of_a_part_has_every_sample_once(lanes: int) -> None:
     _, own = mixed.locate(np.arange(len(samples)))
     for part, (name, size) in enumerate(SIZES.items()):
         mine = samples[:, 0] == part
-        for epoch in range(int(mixed._slots.first_after(len(samples))[part]) // size):
+        for epoch in range(int(inside(mixed, "slots").first_after(len(samples))[part]) // size):
             here = mine & (own // size == epoch)
             assert sorted(samples[here, 1].tolist()) == list(range(size)), name
             positions = mixed.position_of(samples[here], epoch=epoch)

@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader
 
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
+from support.internals import BatchBuilder, PinnedGather, assign, stream_members
 from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
-from windeck.loader.batch import BatchBuilder, PinnedGather
-from windeck.sources.members import stream_members
 
 
 def corpus(seed: int, shards: int) -> ModelCorpus:
@@ -110,7 +109,7 @@ def test_pinned_rows_of_several_parts() -> None:
     data = mixture()
     members = stream_members(data)
     builder = BatchBuilder(members, threads=2)
-    builder._pinned = PinnedGather(members.methods, pin=False)
+    assign(builder, "pinned", PinnedGather(members.methods, pin=False))
     for positions in ([0, 1, 2, 3, 4], [7], []):
         batch = builder(np.array(positions, np.int64)).batches[0]
         assert_same(batch, data.gather(positions))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.oracle import Run, epoch_of, one_step, steps
-from windeck._util.validation import LIMIT, check_integer
-from windeck.loader.sharding import Exclusions, Sharding
+from support.internals import Exclusions, Sharding
+from windeck._util import LIMIT, check_integer
 
 ranges = st.lists(
     st.tuples(st.integers(0, 80), st.integers(1, 30)).map(lambda r: (r[0], r[0] + r[1])), max_size=5

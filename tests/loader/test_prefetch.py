@@ -18,12 +18,9 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
+from support.internals import Pace, Prefetcher, inside, original, plant
 from windeck import Loader
-from windeck._util import threads
-from windeck._util.threads import Task
-from windeck.loader import prefetch
-from windeck.loader.pace import Pace
-from windeck.loader.prefetch import Prefetcher
+from windeck._util import Task
 
 # Python 3.12 and later warn of forks while torch's threads run.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -31,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"
 
 def background() -> list[Task[Any]]:
     """Return the calls in threads of prefetchers; those of pools have a queue."""
-    running = tuple(threads._running.items())
+    running = tuple(original("threads._running").items())
     return [task for task, queue in running if queue is None and not task.done()]
 
 
@@ -122,7 +119,7 @@ def slow(clock: list[float], seconds: float, makers: list[str]) -> Iterator[int]
 
 def wait_until_ready(work: Prefetcher[int]) -> None:
     """Wait until what was requested is ready."""
-    while work._pending and work._ready.qsize() < work._pending:
+    while inside(work, "pending") and inside(work, "ready").qsize() < inside(work, "pending"):
         pass
 
 
@@ -130,7 +127,7 @@ def wait_until_ready(work: Prefetcher[int]) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list of one number, the time."""
     now = [0.0]
-    monkeypatch.setattr(prefetch, "perf_counter", lambda: now[0])
+    plant(monkeypatch, "prefetch.perf_counter", lambda: now[0])
     return now
 
 
@@ -202,7 +199,7 @@ def run_loop(
     for _ in range(count):
         work.get()
         wait_until_ready(work)
-        clock[0] += beside if work._pending else alone
+        clock[0] += beside if inside(work, "pending") else alone
     work.close()
     return [name == "thread" for name in makers[:count]]
 
@@ -253,7 +250,7 @@ def test_items_of_different_sizes_are_not_compared(clock: list[float]) -> None:
             clock[0] += 2**number
         work.close()
     assert pace.makes_ahead
-    assert not any(pace._seconds.values())
+    assert not any(inside(pace, "seconds").values())
 
 
 def test_no_thread_starts_without_a_reason(clock: list[float]) -> None:
@@ -274,7 +271,7 @@ def test_the_bytes_made_ahead_are_bounded() -> None:
     for text, depth in ((f"{3 * one}B", 3), (f"{one - 1}B", 1), ("1MB", 10**6 // one)):
         loop = iter(Loader(Numbers(50), batch_size=5, prefetch=text))
         next(loop)
-        ahead = loop._ahead  # type: ignore[attr-defined]
+        ahead = inside(loop, "ahead")
         assert ahead.depth == depth
     for wrong in ("64", "", "-1MB", "64 megabytes", "1iB"):
         with pytest.raises(ValueError, match=r"^`prefetch` must be bytes as text such as \"64MB"):
@@ -356,8 +353,8 @@ def test_a_forked_child_goes_on_by_itself(ahead: int) -> None:
 PROGRAM = """
 import os, signal, sys, threading, time
 from models.oracle import Numbers
+from support.internals import original
 from windeck import Loader
-from windeck._util import threads
 
 source = Numbers(10_000)
 def watch(indices):
@@ -406,7 +403,8 @@ ENDINGS = {
         "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "try:\n    for b in loader: time.sleep(0.05)\n"
         "except KeyboardInterrupt:\n"
-        "    assert all(t.done() for t in tuple(threads._running)), 'a thread is left'\n"
+        "    running = tuple(original('threads._running'))\n"
+        "    assert all(thread.done() for thread in running), 'a thread is left'\n"
         "    print(loader.position); sys.exit(0)",
         0,
         "",

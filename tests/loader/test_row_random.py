@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windeck.loader.row_random import RowRandom, philox
+from support.internals import RowRandom, philox
 
 #: Counter, key and words of Philox4x32-10 in the known answers of Random123.
 KNOWN = [

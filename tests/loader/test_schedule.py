@@ -14,9 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windeck._util.validation import LIMIT
-from windeck.loader.schedule import Slots, SlotSchedule, assign_slots
-from windeck.loader.weights import LONGEST_PERIOD, LONGEST_TABLE, exact_shares, slot_counts
+from support.internals import (
+    LONGEST_PERIOD,
+    LONGEST_TABLE,
+    Slots,
+    SlotSchedule,
+    assign_slots,
+    exact_shares,
+    slot_counts,
+)
+from windeck._util import LIMIT
 
 
 def assert_fair(counts: list[int]) -> None:

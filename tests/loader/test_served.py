@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from models.oracle import Numbers, Run, one_step
 from models.packing_model import Model, ModelCorpus
+from support.internals import add_up, kept_ranges
 from support.packing_cases import QUIET, packing
 from windeck import Loader, Mixture, PackedSequences, Permutation, Stream, Table, Windows
-from windeck.loader.served import Served, add_up, kept_ranges
+from windeck.loader import Served
 
 
 def corpus(shards: int, seed: int, **options: Any) -> ModelCorpus:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, get_worker_info
 
 from models.oracle import Numbers, Run, Turn, epoch_of, turned
+from support.internals import MOST_LOOPS, assign, inside, plant
 from windeck import Mixture, Stream
-from windeck.loader import IterDataset, shared_position
+from windeck.loader import IterDataset
 
 pytestmark = [
     # torch warns if there are more workers than cores.
@@ -231,7 +232,7 @@ def test_a_position_set_while_workers_start_is_for_the_next_loop(start: str) -> 
     dataset.may_begin.set()
     assert [b["sample"].tolist() for b in early] == samples_from(0)
     assert dataset.position == dataset.state_dict()["position"] == 4
-    assert dataset._shared.loops() == (1, False)
+    assert inside(dataset, "shared").loops() == (1, False)
     if start == "fork":
         assert [b["sample"].tolist() for b in loader] == samples_from(4)
         assert dataset.position == 11
@@ -330,14 +331,15 @@ def test_a_copy_has_a_position_and_ranks_of_its_own(monkeypatch: pytest.MonkeyPa
 def test_workers_that_cannot_tell_their_loop_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker 1 begins after a process of another thread took the number between the two."""
     dataset = IterDataset(Mixture({"a": (Numbers(5), 1)}), batch_size=2)
+    shared = inside(dataset, "shared")
 
     def begin(worker: int, number: int, seed: int = 7) -> Any:
         info = type("Info", (), {"id": worker, "num_workers": 2, "seed": seed + worker})
-        monkeypatch.setattr(shared_position, "get_worker_info", lambda: info)
-        monkeypatch.setattr(shared_position, "_main_process", lambda: dataset._shared._creator)
+        plant(monkeypatch, "shared_position.get_worker_info", lambda: info)
+        plant(monkeypatch, "shared_position._main_process", lambda: inside(shared, "creator"))
         monkeypatch.setattr(multiprocessing.current_process(), "_identity", (number,))
-        dataset._shared._loops = 0
-        return dataset._shared.begin(lambda start: start + 10)
+        assign(shared, "loops", 0)
+        return shared.begin(lambda start: start + 10)
 
     assert begin(0, 1) == (0, 1)
     with pytest.raises(RuntimeError, match=r"^the workers cannot tell which loop they belong to"):
@@ -347,4 +349,4 @@ def test_workers_that_cannot_tell_their_loop_raise(monkeypatch: pytest.MonkeyPat
     assert dataset.position == 14
     for number in range(100):  # Loops of which one worker never begins do not add up.
         begin(0, 10, seed=number)
-        assert len(dataset._shared._record().partial) <= shared_position.MOST_LOOPS
+        assert len(inside(inside(dataset, "shared"), "record")().partial) <= MOST_LOOPS

@@ -17,10 +17,9 @@ import pytest
 
 from models.oracle import Numbers, Turn
 from support.instructions import at_instructions
+from support.internals import inside, is_held, original
 from windeck import Stream
-from windeck._util.threads import is_held
-from windeck.io import shared_memory
-from windeck.loader import IterDataset, shared_position
+from windeck.loader import IterDataset
 
 pytestmark = [
     # Python 3.12 and later warn of forks while torch's threads run.
@@ -43,7 +42,7 @@ def begin_loop(dataset: IterDataset) -> None:
 
 
 def load_state(dataset: IterDataset) -> None:
-    dataset._shared.resume(7)
+    inside(dataset, "shared").resume(7)
 
 
 #: Changes, and the positions after them.
@@ -53,9 +52,11 @@ CHANGES: dict[str, tuple[Callable[[IterDataset], None], int]] = {
     "resume": (load_state, 7),
 }
 
+FILES = {original("shared_position.__file__"), original("shared_memory.__file__")}
+
 
 def is_ours(code: CodeType) -> bool:
-    return code.co_filename in (shared_position.__file__, shared_memory.__file__)
+    return code.co_filename in FILES
 
 
 def act_at(number: int, act: Callable[[], None]) -> Callable[[FrameType], None]:
@@ -110,7 +111,7 @@ def test_an_interrupt_at_any_instruction(name: str, other: Callable[[IterDataset
             pass
         found.add(dataset.position)
         assert dataset.position in (4, after)
-        assert dataset._shared.loops()[1] == (dataset.position == after and name != "set")
+        assert inside(dataset, "shared").loops()[1] == (dataset.position == after and name != "set")
         if number % 5 == 0:
             other(dataset)
         change(dataset)
@@ -149,7 +150,7 @@ def test_a_change_that_is_cut_off_in_its_bytes_did_not_happen(name: str) -> None
     change, after = CHANGES[name]
     for stop in itertools.chain(range(60), (100, 110, 1000)):
         dataset = made()
-        pages: Any = dataset._shared._memory.pages
+        pages: Any = inside(inside(dataset, "shared"), "memory").pages
         old = bytes(pages)
         change(dataset)
         new = bytes(pages)
@@ -193,7 +194,7 @@ def test_a_handler_that_interrupts_a_change_reads_and_is_not_left_waiting() -> N
 
         def handle(dataset: IterDataset = dataset, seen: list[int] = seen) -> None:
             seen.append(dataset.position)
-            if is_held(dataset._shared._lock):
+            if is_held(inside(inside(dataset, "shared"), "lock")):
                 with pytest.raises(RuntimeError, match=r"^a change of the position in a signal ha"):
                     dataset.position = 5
                 seen.append(0)

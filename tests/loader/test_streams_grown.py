@@ -16,7 +16,7 @@ from models.oracle import Numbers, Turn
 from models.packed_model import Packed, assert_same
 from support.stream_states import load_stream_position, stream_state
 from windeck import IterDataset, Loader, Mixture, Stream
-from windeck._util.validation import LIMIT
+from windeck._util import LIMIT
 
 Grown = list[tuple[int, int]]
 

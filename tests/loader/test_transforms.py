@@ -14,12 +14,10 @@ import pytest
 import torch
 
 import windeck as wd
+from support.internals import PinnedGather, RowRandom, stream_members
 from windeck import Loader, Mixture, Stream
 from windeck._core import hash_words
-from windeck.loader.batch import PinnedGather
-from windeck.loader.row_random import RowRandom
-from windeck.loader.transforms import MappedStream
-from windeck.sources.members import stream_members
+from windeck.loader import MappedStream
 
 
 class Rows:

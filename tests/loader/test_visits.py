@@ -13,7 +13,7 @@ import pytest
 from models.oracle import Numbers
 from models.packed_model import Document, Packed
 from windeck import Loader, Mixture, Stream
-from windeck.loader.visits import Visit
+from windeck.loader import Visit
 
 C4, WIKI = [3, 9, 1, 6, 2, 7], [5, 5, 4, 11]
 

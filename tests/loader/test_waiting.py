@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
+from support.internals import plant
 from windeck import Loader
-from windeck.loader import prefetch
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
             call()
         return float(next(ticks))
 
-    monkeypatch.setattr(prefetch, "perf_counter", look)
+    plant(monkeypatch, "prefetch.perf_counter", look)
     return calls
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from windeck.loader.schedule import assign_slots
+from support.internals import assign_slots
 
 Entries = list[tuple[int, list[int]]]
 

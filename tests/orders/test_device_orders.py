@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from support.internals import planted
 from support.meta_device import META, moved
-from windeck import Permutation, device_orders
+from windeck import Permutation
 from windeck._core import hash_words, permute_keyed
 from windeck.device_orders import DevicePermutation, KeyedPermutations, permute
 
@@ -81,7 +80,7 @@ def test_no_operation_of_a_pass_mixes_devices() -> None:
     def one_pass(values: torch.Tensor, keys: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return permute(values, keys.unbind(), rest[0])
 
-    with FakeTensorMode(), mock.patch.object(device_orders, "walk", one_pass):
+    with FakeTensorMode(), planted("device_orders.walk", one_pass):
         wanted = [torch.empty(3, dtype=torch.int64, device=META) for _ in range(3)]
         found = moved(orders).take(*wanted)
     assert (found.device, found.dtype, found.shape) == (META, torch.int64, (3,))

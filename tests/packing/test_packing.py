@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from models.packing_model import Model, ModelCorpus, Row
 from support.packing_cases import QUIET, models, packing
 from windeck import PackedSequences
-from windeck.packing.packing import Piece
+from windeck.packing import Piece
 
 Array = np.ndarray[Any, Any]
 

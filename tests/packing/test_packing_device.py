@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from models.packing_model import Model, ModelCorpus
+from support.internals import PACKED_KEYS as KEYS
+from support.internals import DeviceBatchBuilder, assign, inside, plant, planted
 from support.meta_device import META, moved
 from support.packing_cases import QUIET, WAYS, corpus, models, packing
 from windeck import Loader, Mixture, PackedSequences, Stream
-from windeck.columns import device as moving
-from windeck.loader.batch import as_tensors
-from windeck.loader.device import DeviceBatchBuilder
-from windeck.packing import device as on_device
-from windeck.packing.options import KEYS
+from windeck.loader import as_tensors
 
 DEVICES = [
     "cpu",
@@ -55,9 +53,9 @@ def test_batches_equal_those_of_the_native_packing(
     assert moved.fingerprint == packed.fingerprint
     one, two = moved.at_epoch(epoch, seed=seed), packed.at_epoch(epoch, seed=seed)
     stored = [
-        moved._tokens.bits,
-        *(moved._padded or ()),
-        *(t for t in one._order() if t is not None),
+        inside(moved, "tokens").bits,
+        *(inside(moved, "padded") or ()),
+        *(t for t in inside(one, "order")() if t is not None),
     ]
     assert sum({tensor.data_ptr(): tensor.nbytes for tensor in stored}.values()) <= (
         packed.device_bytes()
@@ -131,7 +129,7 @@ def test_tokens_take_few_bytes_and_keep_their_values(
     documents = [[tokens * 4, tokens] for _ in dtypes]
     packed = PackedSequences(ModelCorpus(documents, dtypes), sequence_length=2, eos=3)
     moved = packed.to("cpu")
-    assert moved._tokens.dtype == stored
+    assert inside(moved, "tokens").dtype == stored
     numbers = np.arange(len(packed))
     check_equal(moved.gather_tensors(numbers), as_tensors(packed.gather(numbers), {}))
 
@@ -143,7 +141,7 @@ def test_frames_widen_the_stored_dtype() -> None:
             ModelCorpus([[[1, 2], [3]]], ["uint8"]), sequence_length=2, eos=eos
         )
         moved = packed.to("cpu")
-        assert moved._tokens.dtype == stored
+        assert inside(moved, "tokens").dtype == stored
         check_equal(moved.gather_tensors([0, 1]), as_tensors(packed.gather([0, 1]), {}))
 
 
@@ -158,17 +156,17 @@ def test_a_token_that_does_not_fit_is_refused_when_it_moves() -> None:
 def test_tokens_are_copied_some_at_a_time() -> None:
     """Copies that end within documents, with one token left, give the same tokens."""
     packed = PackedSequences(corpus(3), sequence_length=16, eos=99)
-    expected = packed.to("cpu")._tokens.bits
-    for count in (1, 7, int(packed._layout.sizes[0]) - 1):  # type: ignore[attr-defined]
-        with mock.patch.object(on_device, "TOKENS_AT_A_TIME", count):
-            assert torch.equal(packed.to("cpu")._tokens.bits, expected)
+    expected = inside(packed.to("cpu"), "tokens").bits
+    for count in (1, 7, int(inside(packed, "layout").sizes[0]) - 1):
+        with planted("device.TOKENS_AT_A_TIME", count):
+            assert torch.equal(inside(packed.to("cpu"), "tokens").bits, expected)
 
 
 def test_the_mixed_order_shares_the_tokens() -> None:
     """`shuffled` copies no tokens, and keeps an order that is mixed."""
     moved = PackedSequences(corpus(3), sequence_length=16, eos=99).to("cpu")
     mixed = moved.shuffled()
-    assert mixed._tokens is moved._tokens
+    assert inside(mixed, "tokens") is inside(moved, "tokens")
     assert mixed.shuffled() is mixed
     assert mixed.packed.options.order == "mixed"
 
@@ -198,9 +196,9 @@ def test_padded_sequences_are_shared_by_the_mixed_order() -> None:
     source = PackedSequences(corpus(3), sequence_length=16, padded=True).to("cpu")
     mixed = source.shuffled()
     assert mixed.packed.options.order == "mixed"
-    assert mixed._tokens is source._tokens
-    assert mixed._padded is source._padded is not None
-    assert mixed.at_epoch(2, seed=1)._order().borders is source._padded.borders
+    assert inside(mixed, "tokens") is inside(source, "tokens")
+    assert inside(mixed, "padded") is inside(source, "padded") is not None
+    assert inside(mixed.at_epoch(2, seed=1), "order")().borders is inside(source, "padded").borders
 
 
 def test_device_bytes_are_known_before_anything_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,13 +206,13 @@ def test_device_bytes_are_known_before_anything_moves(monkeypatch: pytest.Monkey
     packed = PackedSequences(corpus(3), sequence_length=16, eos=99, order="mixed")
     needed = packed.device_bytes()
     orders = 2 * 8 * (2 * 120 + 1 + len(packed))
-    assert needed == packed._layout.tokens * 2 + orders
+    assert needed == inside(packed, "layout").tokens * 2 + orders
     # In a report without opening a shard: in the dtype of batches.
-    assert packed.explain().device_bytes == packed._layout.tokens * 8 + orders
+    assert packed.explain().device_bytes == inside(packed, "layout").tokens * 8 + orders
     padded = PackedSequences(corpus(3), sequence_length=16, padded=True)
     stored = 2 * (120 + len(padded)) + len(padded) + 2 * len(padded)
-    assert padded.device_bytes() == padded._layout.tokens * 2 + 8 * stored
-    monkeypatch.setattr(moving, "_free_bytes", lambda device: needed - 1)
+    assert padded.device_bytes() == inside(padded, "layout").tokens * 2 + 8 * stored
+    plant(monkeypatch, "device._free_bytes", lambda device: needed - 1)
     with pytest.raises(MemoryError, match=rf"^the tokens need {needed:,} bytes on cpu, expected"):
         packed.to("cpu")
 
@@ -225,10 +223,11 @@ def test_no_operation_of_a_batch_mixes_devices(way: dict[str, Any]) -> None:
     packed = PackedSequences(corpus(3), sequence_length=16, eos=99, keys=KEYS, **way)
     source: Any = packed.to("cpu")
     epoch = source.at_epoch(1, seed=2)
-    order, expected = epoch._order(), epoch.gather_row_tensors([0, 1])
+    order, expected = inside(epoch, "order")(), epoch.gather_row_tensors([0, 1])
     with FakeTensorMode():
-        source._tokens, source.device, order = moved(source._tokens), META, moved(order)
-        source._padded = moved(source._padded)
+        assign(source, "tokens", moved(inside(source, "tokens")))
+        assign(source, "padded", moved(inside(source, "padded")))
+        source.device, order = META, moved(order)
         with mock.patch.object(epoch, "_order", return_value=order):
             rows = epoch.gather_row_tensors(torch.empty(2, dtype=torch.int64, device=META))
     assert list(rows) == list(expected)

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from models.packing_model import Model, ModelCorpus
+from support.internals import open_shard, plant
 from support.packing_cases import packing
 from windeck import PackedSequences
-from windeck._util.lru_cache import LRUCache
-from windeck.documents.readers import open_shard
+from windeck._util import LRUCache
 
 WAYS = [("shards", False), ("global", False), ("shards", True)]
 
@@ -130,7 +130,7 @@ def test_a_file_that_shrinks_before_its_sums_are_made(
 def test_a_file_that_shrinks_under_a_large_block(
     shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE_BLOCK", 0)
+    plant(monkeypatch, "global_shuffle.LARGE_BLOCK", 0)
     files = large(tmp_path)
     packed = PackedSequences(files, sequence_length=100, order="global")
     packed.gather(range(len(packed)))

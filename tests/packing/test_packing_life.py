@@ -17,11 +17,11 @@ import torch
 import windeck as wd
 from models.packing_model import Model, ModelCorpus
 from support.corpora import write_corpus
+from support.internals import inside, plant
 from support.packing_cases import WAYS, corpus, packing, tokens
 from support.threads import at_once
 from windeck import PackedSequences
-from windeck._util.lru_cache import LRUCache
-from windeck.packing import global_shuffle, layout
+from windeck._util import LRUCache
 
 # --- live shards and blocks -----------------------------------------------------------------------
 
@@ -51,11 +51,11 @@ def test_a_batch_of_very_many_shards_is_written_in_parts(
     way: dict[str, Any], large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(global_shuffle, "LARGE_BLOCK", 10)
+        plant(monkeypatch, "global_shuffle.LARGE_BLOCK", 10)
     packed = PackedSequences(corpus(40), sequence_length=60, **way)
     indices = np.random.default_rng(1).permutation(len(packed))
     expected = packed.gather(indices)
-    monkeypatch.setattr(layout, "MAX_PARTS", 3)
+    plant(monkeypatch, "layout.MAX_PARTS", 3)
     found = packed.gather(indices, threads=2)
     assert found.keys() == expected.keys()
     for key, array in expected.items():
@@ -66,7 +66,7 @@ def test_a_batch_of_very_many_shards_is_written_in_parts(
 
 
 def test_out_of_a_batch_of_very_many_shards_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MAX_PARTS", 2)
+    plant(monkeypatch, "layout.MAX_PARTS", 2)
     packed = PackedSequences(corpus(), sequence_length=50)
     out = packed.gather_rows(range(len(packed) - 1))
     message = rf"^out\['tokens'\] has shape \({len(packed) - 1}, 51\), expected {len(packed)} rows$"
@@ -105,9 +105,9 @@ def test_a_batch_of_very_many_files_opens_a_few_at_a_time(
     write_corpus(
         tmp_path, {f"dataset=a/x.part{part}.arrow": [[part] * 9] * 3 for part in range(150)}
     )
-    monkeypatch.setattr(layout, "MAX_PARTS", 8)
+    plant(monkeypatch, "layout.MAX_PARTS", 8)
     if large:
-        monkeypatch.setattr(global_shuffle, "LARGE_BLOCK", 10)
+        plant(monkeypatch, "global_shuffle.LARGE_BLOCK", 10)
     before = len(os.listdir("/proc/self/fd"))
     data = Watched(wd.Documents(tmp_path, open_files=2))
     packed = PackedSequences(data, sequence_length=20, live_shards=2, threads=2, **way)
@@ -120,7 +120,7 @@ def test_large_blocks_map_what_a_batch_needs(monkeypatch: pytest.MonkeyPatch) ->
     data = corpus(30)
     model = Model(data, 40, 3, 4, "global")
     rows = model.rows(1, 2)
-    monkeypatch.setattr("windeck.packing.global_shuffle.LARGE_BLOCK", 0)
+    plant(monkeypatch, "global_shuffle.LARGE_BLOCK", 0)
     packed = packing(model).at_epoch(1, seed=2)
     packed.gather([0])
     data.opened.clear()
@@ -223,13 +223,13 @@ def test_an_index_is_made_once_for_all_processes() -> None:
 def test_one_object_serves_many_seeds_by_turns(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = PackedSequences(corpus(), sequence_length=16, **way)
     made: list[tuple[int, int]] = []
-    at_epoch = type(packed._layout).at_epoch
+    at_epoch = type(inside(packed, "layout")).at_epoch
 
     def noted(self: Any, epoch: int, seed: int) -> Any:
         made.append((epoch, seed))
         return at_epoch(self, epoch, seed)
 
-    monkeypatch.setattr(type(packed._layout), "at_epoch", noted)
+    monkeypatch.setattr(type(inside(packed, "layout")), "at_epoch", noted)
     parts = {f"part{number}": (packed, 1) for number in range(9)}
     mixture = wd.Mixture(parts, seed=3)
     for start in range(0, 90, 18):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus
+from support.internals import as_ranges, place_documents
 from support.packing_cases import QUIET, corpus, models, packing
 from windeck import PackedSequences
-from windeck.packing.served import as_ranges, place_documents
 
 
 def counted(model: Model, epoch: int, seed: int, served: Any) -> tuple[int, int, int]:

@@ -55,7 +55,7 @@ def test_work_is_done_by_several_other_processes(run_on_ray: RunInChild, tmp_pat
 
 
 def _work_is_done_by_several_other_processes(tmp_path: Path) -> None:
-    from windeck.preparation.engines import run_tasks
+    from support.internals import run_tasks
 
     def note(folder: str, number: int) -> None:
         import time

@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 import windeck as wd
+from support.internals import plant
 from support.prepare_cases import SMALL, contents, unsorted_rows, write_file, write_files
 
 KEYS: dict[str, Any] = {"id_columns": "site", "timestamp_column": "time"}
@@ -206,7 +207,7 @@ def test_an_error_of_options_leaves_the_unfinished_work_of_others(
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("windeck.preparation.prepared_files.write_parquet", full)
+    plant(monkeypatch, "prepared_files.write_parquet", full)
     with pytest.raises(OSError, match="No space"):
         wd.prepare(source, tmp_path / "out", **OPTIONS)
     monkeypatch.undo()
@@ -337,7 +338,7 @@ def test_a_full_disk_is_not_a_bad_source(
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("windeck.preparation.sorted_files.write_batches", full)
+    plant(monkeypatch, "sorted_files.write_batches", full)
     with pytest.raises(OSError, match="No space left"):
         wd.prepare(source, tmp_path / "out", **OPTIONS, on_error="skip")
     monkeypatch.undo()

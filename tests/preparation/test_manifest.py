@@ -46,7 +46,7 @@ def test_what_it_says_is_what_was_written(prepared: wd.Prepared, tmp_path: Path)
 
 
 def test_names_of_sources_have_no_credentials() -> None:
-    from windeck.preparation.plan import SourceFile
+    from support.internals import SourceFile
 
     url = "s3://key:secret@bucket/raw/a.parquet?token=secret#secret"
     source = SourceFile(url, "Parquet", pa.schema([]), 0, 0, 0, 0)

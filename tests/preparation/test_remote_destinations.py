@@ -29,7 +29,8 @@ OPTIONS: dict[str, Any] = {
 KILLED = """
 import ast, os, signal, sys
 import windeck as wd
-from windeck.io import filesystem, remote, writing
+from support.internals import replace
+from windeck.io import filesystem
 
 src, dest, scratch, options, at = sys.argv[1:]
 left = int(at)
@@ -42,7 +43,8 @@ def counted(path, content):
         os.kill(os.getpid(), signal.SIGKILL)
     upload(path, content)
 
-filesystem.upload = writing.upload = counted
+replace("filesystem.upload", counted)
+replace("writing.upload", counted)
 wd.prepare(src, dest, scratch=scratch, **ast.literal_eval(options))
 """
 
@@ -113,7 +115,13 @@ def test_killed_between_uploads_it_goes_on(s3: Bucket, tmp_path: Path, source: P
     left = len(expected) - 1 - 3  # The last one is killed before it writes the manifest.
     for at in (0, 1, 3, left):
         command = [sys.executable, "-c", KILLED, *map(str, (source, url, scratch, options, at))]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert "manifest.json" not in names_of(s3)
         before = objects_of(s3)

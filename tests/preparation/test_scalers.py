@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import windeck as wd
+from support.internals import scaler_from_arrow, scaler_to_arrow
 from support.prepare_cases import SMALL, contents, unsorted_rows, write_files
-from windeck.preparation.stored_scalers import scaler_from_arrow, scaler_to_arrow
 
 KEYS: dict[str, Any] = {"id_columns": "site", "timestamp_column": "time"}
 STOP = np.datetime64("2024-01-31")

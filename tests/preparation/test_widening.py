@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import windeck as wd
+from support.internals import wider_types
 from support.prepare_cases import write_file
-from windeck.preparation.widening import wider_types
 
 KEYS: dict[str, Any] = {"id_columns": "site", "timestamp_column": "time"}
 DAYS = np.datetime64("2024-01-01", "s") + np.arange(9).astype("m8[D]")

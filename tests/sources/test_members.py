@@ -24,7 +24,7 @@ from models.packed_model import Packed
 from models.packing_model import ModelCorpus
 from support.recorded_members import Recorded, declared_members
 from windeck import IterDataset, Loader, MapDataset, Mixture, Stream, doctor
-from windeck.loader.transforms import MappedStream
+from windeck.loader import MappedStream
 from windeck.sources import gather_rows, present, whole
 
 SOURCES = Path(__file__).parents[2] / "src" / "windeck"

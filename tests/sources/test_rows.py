@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader
 
 from models.oracle import Numbers, Turn
 from models.packed_model import Packed, assert_same
+from support.internals import BatchBuilder, PinnedGather, assign, stream_members
 from windeck import IterDataset, Loader, MapDataset, Stream, collate
-from windeck.loader.batch import BatchBuilder, PinnedGather
 from windeck.sources import RowSource
-from windeck.sources.members import stream_members
 
 LENGTHS = [3, 9, 1, 6, 2, 7]  # 28 tokens: 6 sequences of 4, and a tail of 3.
 
@@ -165,7 +164,7 @@ def test_pinned_rows_are_written_in_place_and_presented_afterwards() -> None:
     stream = Stream(packed, seed=2)
     members = stream_members(stream)
     builder = BatchBuilder(members)
-    builder._pinned = PinnedGather(members.methods, pin=False)
+    assign(builder, "pinned", PinnedGather(members.methods, pin=False))
     for positions in ([0, 1, 2], [4, 5, 6, 7], []):
         before = packed.outs
         batch = builder(np.array(positions, np.int64)).batches[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from models import reference as ref
 from windeck import Scaler, Table, Windows
-from windeck.columns.columns import ColumnData
+from windeck.columns import ColumnData
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "bool")

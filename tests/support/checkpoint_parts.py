@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.values import Kind, Label, encode
+from windeck.checkpoint.format import Kind, Label, encode, keys
 from windeck.checkpoint.stores import Store
-from windeck.checkpoint.write.commits import begin_save, commit_manifest
+from windeck.checkpoint.write import begin_save, commit_manifest
 
 
 def save_parts(

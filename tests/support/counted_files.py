@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from support.internals import plant
 from windeck.io import filesystem
 
 
@@ -21,7 +22,7 @@ class Counted:
         def open_input(path: str, *options: Any) -> Any:
             return pa.PythonFile(_CountedFile(opened(path, *options), self), mode="r")
 
-        monkeypatch.setattr(filesystem, "open_input", open_input)
+        plant(monkeypatch, "filesystem.open_input", open_input)
 
 
 class _CountedFile:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windeck.diagnosis.measurements import (
-    Disk,
-    LoopTimes,
-    Machine,
-    Measurements,
-    Stage,
-    Subject,
-    Usage,
-)
+from windeck.diagnosis import Disk, LoopTimes, Machine, Measurements, Stage, Subject, Usage
 
 #: 10,000 random reads and 1 GB in sequence per second, 8 cores.
 MACHINE = Machine("a machine", 8, 64 << 30, 32 << 30, 10e9, Disk("rows.bin", 1e9, 1e4, True))

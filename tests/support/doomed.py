@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from support.internals import plant
+
 WRITES = (
     "put_many",
     "compare_and_set",
@@ -101,8 +103,8 @@ class Points:
 
             monkeypatch.setattr(os, name, watched)
 
-    def watch_writes(self, monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
-        """Count in the middle of each write of a module to a file."""
+    def watch_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count in the middle of each write of the cache of objects to a file."""
 
         def opened(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
             file = open(path, mode, *args, **options)  # noqa: SIM115
@@ -120,7 +122,7 @@ class Points:
 
             return _Watched(file, half)
 
-        monkeypatch.setattr(module, "open", opened, raising=False)
+        plant(monkeypatch, "cache.open", opened)
 
 
 class _Watched:

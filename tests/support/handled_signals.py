@@ -27,8 +27,9 @@ import torch
 
 import windeck as wd
 from support.instructions import at_instructions
+from support.internals import replace
 from windeck import checkpoint
-from windeck._util import lru_cache, parallel, threads
+from windeck._util import LRUCache, Pool, parallel_map, read_ahead, run_in_threads
 from windeck.checkpoint.stores import open_store
 
 #: Seconds after which a piece of work hangs.
@@ -136,15 +137,15 @@ def reading(folder: Path) -> tuple[Scene, Work]:
 
 def threading_alone(folder: Path) -> tuple[Scene, Work]:
     """Return calls in threads, and a handler that makes the same calls."""
-    parallel.THREADS = 2
-    pool, cache = threads.Pool(2), lru_cache.LRUCache(3)
+    replace("parallel.THREADS", 2)
+    pool, cache = Pool(2), LRUCache(3)
 
     def work() -> None:
-        assert parallel.run_in_threads(lambda n: n, 20, 2, portion=1) == list(range(20))
-        assert parallel.run_in_threads(lambda n: n, 20, 2, portion=1, pool=pool) == list(range(20))
-        assert list(parallel.parallel_map(range(9), abs, threads=2)) == list(range(9))
+        assert run_in_threads(lambda n: n, 20, 2, portion=1) == list(range(20))
+        assert run_in_threads(lambda n: n, 20, 2, portion=1, pool=pool) == list(range(20))
+        assert list(parallel_map(range(9), abs, threads=2)) == list(range(9))
         calls = [(1, lambda: 1), (1, lambda: 2), (1, lambda: 3)]
-        assert list(parallel.read_ahead(calls, limit=2)) == [1, 2, 3]
+        assert list(read_ahead(calls, limit=2)) == [1, 2, 3]
         assert [cache.get(n, partial(int, str(n))) for n in range(5)] == [0, 1, 2, 3, 4]
 
     return (work, work), lambda: None

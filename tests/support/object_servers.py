@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from support.internals import plant
 from support.store_servers import free_port, unavailable
 from windeck._util import retry
 
@@ -446,7 +447,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 def retry_quickly(patch: pytest.MonkeyPatch) -> None:
     """Make delays between attempts short, and look up no credentials in the network."""
     quick = retry.REQUESTS._replace(first_pause=0.001, most_attempts=4)
-    patch.setattr(retry, "REQUESTS", quick)
+    plant(patch, "retry.REQUESTS", quick)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in (
         "http_proxy",

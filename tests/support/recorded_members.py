@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from windeck.sources import protocols
+from support.internals import original
+from windeck.sources import Order, OrderFactory
 
 __all__ = ["Recorded", "declared_members"]
 
@@ -14,9 +15,9 @@ _SOURCES = {"at_epoch", "shuffled", "base"}
 
 def declared_members() -> set[str]:
     """Return the members of all protocols of sources and streams."""
-    kinds = [kind for kind in vars(protocols).values() if isinstance(kind, type)]
+    kinds = [kind for kind in original("protocols.__dict__").values() if isinstance(kind, type)]
     kinds = [kind for kind in kinds if Protocol in kind.__bases__ and kind.__module__]
-    others = {protocols.Order, protocols.OrderFactory}
+    others = {Order, OrderFactory}
     return {
         name
         for kind in kinds

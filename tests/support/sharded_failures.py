@@ -11,11 +11,12 @@ import torch
 import torch.distributed as dist
 
 from support.failing import Position
+from support.internals import original, replace
 from support.sharded_cases import group, rows
 from support.sharded_ranks import Gang
 from support.stored_keys import data_generations, parsed
 from windeck import checkpoint
-from windeck.checkpoint import Partition, sharded_saving
+from windeck.checkpoint import Partition
 from windeck.checkpoint.stores import Store, open_store
 
 
@@ -67,8 +68,8 @@ def doomed_save(
     store: Store | str = url
     if rank == victim:
         if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
-            writing: Any = sharded_saving
-            writing.write_part = Doomed(writing.write_part, left, kill).write_part
+            writing = original("sharded_saving.write_part")
+            replace("sharded_saving.write_part", Doomed(writing, left, kill).write_part)
         else:
             store = Doomed(open_store(url), left, kill)
     try:
@@ -162,10 +163,9 @@ def failing(gang: Gang, url: str) -> Any:
         attempt(save(store="memory://" if rank else url))
         attempt(save(store="nothing://x" if rank == 0 else url))
         for victim in (0, 1):
-            writing: Any = sharded_saving
-            original = writing.write_part
+            writing = original("sharded_saving.write_part")
             attempt(lambda: doomed_save(url, 5, rank, victim, 4, False))  # noqa: B023
-            writing.write_part = original
+            replace("sharded_saving.write_part", writing)
         # And loads.
         target = {"w": torch.zeros(60, 50), "b": torch.zeros(3 + rank)}
         feed = Position(3)  # of rank 0 it is given its state before rank 1 is heard of

@@ -12,8 +12,7 @@ import torch
 
 from windeck import checkpoint
 from windeck.checkpoint import Partition
-from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
+from windeck.checkpoint.format import Kind, Label, decode, encode, keys
 from windeck.checkpoint.stores import Store
 
 W = torch.arange(7 * 5, dtype=torch.float32).reshape(7, 5) / 3

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 import windeck as wd
-from windeck.table.table import StreamedTable
+from windeck.table import StreamedTable
 
 READ: dict[str, Any] = {"id_columns": "id", "timestamp_column": "time", "categories": ["kind"]}
 

@@ -18,12 +18,18 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import windeck as wd
+from support.internals import (
+    FIRST_PASS_FORMAT,
+    FirstPass,
+    RangedIpcFile,
+    RangedParquetFile,
+    decode_first_pass,
+    encode_first_pass,
+    plant,
+)
 from support.object_servers import Website
 from support.streamed_tables import READ, arrow_table, assert_same, write_files
-from windeck.io.blocks import RangedIpcFile, RangedParquetFile
-from windeck.table import first_pass
-from windeck.table.construction import SeriesLayout
-from windeck.table.table import StreamedTable
+from windeck.table import SeriesLayout, StreamedTable
 
 series = st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_size=6)
 
@@ -57,7 +63,7 @@ def test_series_and_steps(steps: list[list[int]], part_rows: int, numbers: bool)
 def test_many_different_steps_decide_the_usual_one_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_pass, "COUNTED_STEPS", 10)
+    plant(monkeypatch, "first_pass.COUNTED_STEPS", 10)
     steps = [1, 1, *range(1, 40), 2, 2, 2, 2, 0]
     data = pa.table({"time": np.cumsum([0, *steps]), "x": np.zeros(len(steps) + 1)})
     parquet.write_table(data, tmp_path / "a.parquet", row_group_size=4)
@@ -258,14 +264,14 @@ def test_contents_of_another_form_are_not_used(tmp_path: Path, change: dict[str,
     table = wd.Table.read(tmp_path / "a.parquet", **options, categories="x")
     assert isinstance(table, StreamedTable)
     layout = SeriesLayout(table.offsets, table.series_names, table.report)
-    whole = first_pass._encode(1, first_pass.FirstPass(layout, "digest", {"x": ("u", "v")}))
-    decode = partial(first_pass._decode, table.reader, 1, "time", ("x",))
+    whole = encode_first_pass(1, FirstPass(layout, "digest", {"x": ("u", "v")}))
+    decode = partial(decode_first_pass, table.reader, 1, "time", ("x",))
     found = decode(whole.to_pybytes())
     assert found is not None
     assert found.categories == {"x": ("u", "v")}
     assert found.layout.offsets.tolist() == [0, 2, 3]
     stored = pa.ipc.open_file(whole).read_all()
-    other = json.loads(stored.schema.metadata[first_pass._FORMAT.encode()])
+    other = json.loads(stored.schema.metadata[FIRST_PASS_FORMAT.encode()])
     for name, values in change.items():
         if name in other:
             other[name] = values
@@ -274,7 +280,7 @@ def test_contents_of_another_form_are_not_used(tmp_path: Path, change: dict[str,
         else:
             place = stored.schema.get_field_index(name)
             stored = stored.set_column(place, name, pa.array(values))
-    stored = stored.replace_schema_metadata({first_pass._FORMAT: json.dumps(other)})
+    stored = stored.replace_schema_metadata({FIRST_PASS_FORMAT: json.dumps(other)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, stored.schema) as writer:
         writer.write_table(stored)

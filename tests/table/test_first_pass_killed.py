@@ -9,10 +9,10 @@ import pytest
 
 import windeck as wd
 from support.doomed import Points, child
+from support.internals import plant
 from support.streamed_tables import READ, arrow_table, write_files
-from windeck.io import cache as caching
 from windeck.io import filesystem
-from windeck.table.table import StreamedTable
+from windeck.table import StreamedTable
 
 
 def read(paths: list[Path], cache_dir: Path | None, **options: Any) -> StreamedTable:
@@ -52,13 +52,13 @@ def test_the_next_first_pass_is_right(
         def doomed(at: int = at, cache: Path | None = cache) -> None:
             points = Points(at)
             points.watch(monkeypatch)
-            points.watch_writes(monkeypatch, caching)
+            points.watch_writes(monkeypatch)
 
             def counted(*arguments: Any) -> Any:
                 points.tick()
                 return opened(*arguments)
 
-            monkeypatch.setattr(filesystem, "open_input", counted)
+            plant(monkeypatch, "filesystem.open_input", counted)
             read(paths, cache)
 
         status = child(doomed)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windeck.table.group_cache import Blocks, GroupCache, cover
+from support.internals import GroupCache, inside
+from windeck.table import Blocks, cover
 
 
 class Source:
@@ -211,7 +212,7 @@ def test_a_forked_child_reads_its_own_groups() -> None:
     def child() -> None:
         queue.put((cache.held(source), cache.get(source, (1, 2), [(3, 4)])))
 
-    with cache._lock:  # as another thread may hold it
+    with inside(cache, "lock"):  # as another thread may hold it
         process = context.Process(target=child)
         process.start()
     process.join(60)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from support.internals import REMOTE_REQUESTS as REQUESTS
 from support.object_servers import SECRET, Bucket, Website
 from support.streamed_tables import READ, arrow_table, write_files
 from windeck import Table
-from windeck.io.ranges import REQUESTS
 
 
 def stored(rows: Any) -> bytes:

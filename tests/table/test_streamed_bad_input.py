@@ -16,9 +16,9 @@ import pytest
 from pyarrow import parquet
 
 import windeck as wd
+from support.internals import plant
 from support.object_servers import SECRET, Bucket, Website
 from support.streamed_tables import READ, arrow_table, assert_same, write_files
-from windeck.io import cache as caching
 
 OPTIONS: dict[str, Any] = {"context_length": 6, "prediction_length": 2, "target_columns": ["load"]}
 
@@ -72,7 +72,7 @@ def test_credentials_that_expire_in_an_epoch(bucket: tuple[Bucket, wd.Windows]) 
 def test_a_full_cache_disk(
     bucket: tuple[Bucket, wd.Windows], small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caching, "_warned", set())
+    plant(monkeypatch, "cache._warned", set())
     s3, memory = bucket
     filler = small_disk / "filler"
     free = os.statvfs(small_disk)

@@ -19,12 +19,11 @@ from pyarrow import feather, parquet
 
 import windeck as wd
 from support.counted_files import Counted
+from support.internals import plant
 from support.object_servers import Website
 from support.real_data import real_data
 from support.streamed_tables import READ, arrow_table, assert_same, read_both, write_files
-from windeck.io import row_reader
-from windeck.table.streamed import StreamedColumn
-from windeck.table.table import StreamedTable
+from windeck.table import StreamedColumn, StreamedTable
 
 KINDS = ["parquet", "uncompressed", "zstd"]
 
@@ -226,7 +225,7 @@ class TestLargeRowGroups:
         x, y = (np.array(self.read(path).reader.files[0].file.stored_bytes(c)) for c in columns)
         stored = max(x + y)
         for limit, read in ((stored, 0), (stored - 1, stored)):
-            monkeypatch.setattr(row_reader, "READING_BYTES", limit)
+            plant(monkeypatch, "row_reader.READING_BYTES", limit)
             assert self.read(url).reader.largest_read(columns) == read
             assert self.read(path).reader.largest_read(columns) == 0
             assert self.read(url, cache_dir=tmp_path).reader.largest_read(columns) == 0
@@ -383,7 +382,7 @@ class TestRefused:
     ) -> None:
         (path,) = write_files(arrow_table([90]), tmp_path, [], 10, "parquet")
         table = self.read(path)
-        monkeypatch.setattr("windeck.windows.scaler_fitting.SAMPLE_BYTES", 64 * 50)
+        plant(monkeypatch, "scaler_fitting.SAMPLE_BYTES", 64 * 50)
         with pytest.raises(ValueError, match="`sample` must be at most 50 rows of this streamed"):
             wd.Scaler.fit(table, sample=None)
         wd.Scaler.fit(table, sample=50)

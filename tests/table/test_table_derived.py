@@ -14,7 +14,7 @@ import pytest
 from pyarrow import feather
 
 import windeck as wd
-from windeck.table import derived
+from support.internals import plant
 
 
 def stamped(stamps: np.ndarray[Any, Any], offsets: list[int] | None = None) -> wd.Table:
@@ -132,7 +132,7 @@ def turns(stamp: dt.datetime, feature: str) -> int:
 def test_calendar_features_equal_those_of_datetime(
     unit: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(derived, "ROWS_AT_A_TIME", 100)
+    plant(monkeypatch, "derived.ROWS_AT_A_TIME", 100)
     rng = np.random.default_rng(0)
     seconds = np.sort(rng.integers(-3 * 10**9, 4 * 10**9, size=500))
     edges = np.array(["1999-12-31T23:59:59", "2024-02-29T00:00:00"], dtype="M8[s]")
@@ -151,7 +151,7 @@ def test_calendar_features_equal_those_of_datetime(
 
 
 def test_age_counts_the_rows_of_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived, "ROWS_AT_A_TIME", 4)
+    plant(monkeypatch, "derived.ROWS_AT_A_TIME", 4)
     table = wd.Table.from_columns({"x": np.arange(11.0)}, offsets=[0, 3, 3, 11])
     expected = [math.log10(2 + i) for i in (*range(3), *range(8))]
     np.testing.assert_allclose(table.with_calendar("age", dtype="float64")["age"], expected)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, feather, parquet
 
+from support.internals import plant
 from windeck import Table
 
 
@@ -237,13 +238,11 @@ def test_tabs_and_gzip(tmp_path: Path) -> None:
 def test_portions_of_columns_and_rows_meet(
     tmp_path: Path, suffix: str, storage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.io import csv as csvfile
-    from windeck.io import reading, record_batches
-
-    for name, value in (("_COLUMNS", 2), ("_VALUES", 0), ("BATCH_ROWS", 7)):
-        monkeypatch.setattr(record_batches, name, value)
-    monkeypatch.setattr(csvfile, "BATCH_ROWS", 7)
-    monkeypatch.setattr(reading, "_CACHED_BYTES", 3 * 5 * 8)
+    plant(monkeypatch, "record_batches._COLUMNS", 2)
+    plant(monkeypatch, "record_batches._VALUES", 0)
+    plant(monkeypatch, "record_batches.BATCH_ROWS", 7)
+    plant(monkeypatch, "csv.BATCH_ROWS", 7)
+    plant(monkeypatch, "reading._CACHED_BYTES", 3 * 5 * 8)
     values = np.random.default_rng(1).normal(size=(200, 5))
     data = pa.table(
         {f"c{i}": pa.array(values[:, i], mask=np.arange(200) % (i + 3) == 0) for i in range(5)}
@@ -266,9 +265,7 @@ def test_portions_of_columns_and_rows_meet(
 def test_csv_whose_later_lines_contradict_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.io import csv as csvfile
-
-    monkeypatch.setattr(csvfile, "_SAMPLE_BYTES", 64)
+    plant(monkeypatch, "csv._SAMPLE_BYTES", 64)
     lines = ["a,b", *("1,x" for _ in range(100)), "2.5,3"]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     table = Table.read(tmp_path / "a.csv", columns=["a"])

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
+from support.internals import ipc_layout
 from windeck import Table
-from windeck.io.footers import ipc_layout
 
 ROWS, PART = 4000, 1000
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import plant
 from windeck import Table
 
 
@@ -261,14 +262,12 @@ class TestTime:
 
 
 def test_blocks_of_pairs_meet_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windeck.table import timestamps
-
     rng = np.random.default_rng(3)
     lengths = rng.integers(1, 9, size=200)
     times = np.concatenate([np.sort(rng.integers(0, 30, size=size)) for size in lengths])
     ids = np.repeat(np.arange(200), lengths)
     whole = series_table(ids, times).report
-    monkeypatch.setattr(timestamps, "ROWS_AT_A_TIME", 5)
+    plant(monkeypatch, "timestamps.ROWS_AT_A_TIME", 5)
     parts = series_table(ids, times).report
     for name in ("backward", "duplicates", "irregular", "breaks", "steps"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))

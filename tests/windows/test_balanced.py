@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import windeck as wd
 from windeck._core import hash_words
-from windeck.windows.balanced import BalancedWindows
+from windeck.windows import BalancedWindows
 
 LENGTHS = [9, 40, 3, 120]
 

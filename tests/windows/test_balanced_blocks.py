@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import windeck as wd
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
 from windeck._core import hash_words
-from windeck.windows.balanced import BalancedWindows
+from windeck.windows import BalancedWindows
 
 LENGTHS = [9, 40, 3, 120]
 

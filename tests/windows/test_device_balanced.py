@@ -6,7 +6,6 @@ import json
 import pickle
 import warnings
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,14 +17,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import windeck as wd
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from support.internals import (
+    DeviceBalancedEpoch,
+    DeviceBalancedWindows,
+    DeviceBatchBuilder,
+    DeviceWindows,
+    inside,
+    plant,
+    planted,
+)
 from support.meta_device import META, moved
-from windeck import Loader, Stream, device_orders
+from windeck import Loader, Stream
 from windeck.device_orders import permute
-from windeck.loader import device as loader_device
-from windeck.loader.batch import Tensors, as_tensors
-from windeck.windows import device_balanced
-from windeck.windows.device import DeviceWindows
-from windeck.windows.device_balanced import DeviceBalancedWindows
+from windeck.loader import as_tensors
+
+Tensors = dict[str, torch.Tensor]
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
@@ -191,17 +197,17 @@ def test_windows_are_chosen_for_many_batches_at_once(monkeypatch: pytest.MonkeyP
     balanced = windows_of([9, 40, 3, 120]).balanced()
     source = balanced.to("cpu")
     calls = []
-    real = device_balanced.DeviceBalancedEpoch.base_samples
+    real = DeviceBalancedEpoch.base_samples
 
     def counted(epoch: Any, samples: Any) -> torch.Tensor:
         calls.append(len(samples))
         return real(epoch, samples)
 
-    monkeypatch.setattr(device_balanced.DeviceBalancedEpoch, "base_samples", counted)
+    plant(monkeypatch, "device_balanced.DeviceBalancedEpoch.base_samples", counted)
     assert len(list(Loader(source, batch_size=7))) > 20
     assert calls == [len(source)]
     for count in (1, 16, 50):
-        monkeypatch.setattr(loader_device, "POSITIONS_AT_A_TIME", count)
+        plant(monkeypatch, "device.POSITIONS_AT_A_TIME", count)
         host, other = Loader(balanced, batch_size=16, prefetch=0), Loader(source, batch_size=16)
         for one, two in zip(host, other, strict=True):
             check_equal(two, one)
@@ -211,7 +217,7 @@ def test_batches_across_epochs_are_the_same() -> None:
     """A batch with positions of several epochs has the rows of each, in their order."""
     balanced = windows_of([9, 30]).balanced([1, 3], epoch_length=40)
     host, other = Stream(balanced, seed=1), Stream(balanced.to("cpu"), seed=1)
-    build = loader_device.DeviceBatchBuilder(other, torch.device("cpu"))
+    build = DeviceBatchBuilder(other, torch.device("cpu"))
     for positions in (np.arange(35, 55), np.arange(130), np.array([4, 41, 9, 80]), np.arange(0)):
         expected = as_tensors(host.gather(positions), balanced.torch_dtypes)
         check_equal(build(positions).batches[0], expected)
@@ -238,9 +244,9 @@ def test_columns_are_shared() -> None:
     assert balanced.nbytes == source.nbytes + 8 * (3 * 2 + 1)
     moved_again = balanced.balanced.to("cpu")
     assert isinstance(moved_again.windows, DeviceWindows)
-    assert moved_again.windows._rows.keys() == source._rows.keys()
-    for key, rows in source._rows.items():
-        assert moved_again.windows._rows[key] is rows
+    assert inside(moved_again.windows, "rows").keys() == inside(source, "rows").keys()
+    for key, rows in inside(source, "rows").items():
+        assert inside(moved_again.windows, "rows")[key] is rows
 
 
 def test_places_and_epochs_outside_are_refused() -> None:
@@ -287,8 +293,8 @@ def test_no_operation_of_a_batch_mixes_devices() -> None:
 
     with (
         FakeTensorMode(),
-        mock.patch.object(device_orders, "walk", one_pass),
-        mock.patch.object(device_balanced.DeviceBalancedEpoch, "_check"),
+        planted("device_orders.walk", one_pass),
+        planted("device_balanced.DeviceBalancedEpoch._check", lambda *given: None),
     ):
         there: Any = moved(epoch)
         batch = there.gather_tensors(torch.empty(3, dtype=torch.int64, device=META))

@@ -21,8 +21,7 @@ import pytest
 import torch
 
 import windeck as wd
-from windeck.preparation.stored_scalers import scaler_from_arrow, scaler_to_arrow
-from windeck.windows import origins
+from support.internals import plant, scaler_from_arrow, scaler_to_arrow
 
 #: The least and the greatest value of every series by name; those of all fitted series together.
 LIMITS = {"a": (0.0, 8.0), "b": (1000.0, 1080.0), "c": (-16.0, 16.0), "d": (5.0, 6.0)}
@@ -34,7 +33,7 @@ ROWS = 9
 @pytest.fixture(autouse=True)
 def no_other_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the windows of other tests in this process."""
-    monkeypatch.setattr(origins, "_live", WeakValueDictionary())
+    plant(monkeypatch, "origins._live", WeakValueDictionary())
 
 
 def table_of(names: tuple[Any, ...], columns: tuple[str, ...] = ("x",)) -> wd.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from itertools import pairwise
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 import windeck as wd
 from models.scaler_model import series_estimates
-from windeck.windows import scaler_fitting
+from support.internals import planted
 
 KINDS: tuple[Any, ...] = ("standard", "minmax", "robust", "mean_abs")
 
@@ -66,7 +65,7 @@ def test_each_series_is_estimated_as_if_alone(
         with pytest.raises(ValueError, match="column 'x' has no observed value"):
             wd.Scaler.fit(table, kind=kind, sample=sample, per_series=True)
         return
-    with mock.patch.object(scaler_fitting, "ROWS_AT_A_TIME", at_a_time):
+    with planted("scaler_fitting.ROWS_AT_A_TIME", at_a_time):
         scaler = wd.Scaler.fit(table, kind=kind, sample=sample, per_series=True, seed=seed)
     check(scaler, x, [np.arange(a, b) for a, b in pairwise(offsets)], sample, seed)
 

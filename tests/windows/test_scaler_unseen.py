@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from windeck._util.fingerprints import digest
+from windeck._util import digest
 
 KINDS: tuple[Any, ...] = ("standard", "minmax", "robust", "mean_abs")
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
+from support.internals import inside
 
 OPTIONS: dict[str, Any] = {
     "context_length": 4,
@@ -133,11 +134,11 @@ def test_changes_leave_the_windows_that_they_are_made_of(table: wd.Table) -> Non
 def test_parts_share_the_options(table: wd.Table) -> None:
     windows = wd.Windows(table, **OPTIONS)
     for part in (*windows.split(), windows.subset(series="a"), pickle.loads(pickle.dumps(windows))):
-        assert part._spec == windows._spec
-        assert hash(part._spec) == hash(windows._spec)
+        assert inside(part, "spec") == inside(windows, "spec")
+        assert hash(inside(part, "spec")) == hash(inside(windows, "spec"))
     latest = windows.latest()
-    assert latest._spec == replace(
-        windows._spec,
+    assert inside(latest, "spec") == replace(
+        inside(windows, "spec"),
         span=latest.span,
         max_missing=1.0,
         keys=("past_target", "series_id"),
@@ -147,9 +148,9 @@ def test_parts_share_the_options(table: wd.Table) -> None:
 def test_options_cannot_be_changed(table: wd.Table) -> None:
     windows = wd.Windows(table, **OPTIONS)
     with pytest.raises(FrozenInstanceError):
-        windows._spec.fill = 0.0  # type: ignore[misc]
+        inside(windows, "spec").fill = 0.0
     with pytest.raises(ValueError, match="`layout` must be one of btc, bct, columns, got 'cbt'"):
-        replace(windows._spec, layout="cbt")  # type: ignore[arg-type]
+        replace(inside(windows, "spec"), layout="cbt")
 
 
 @pytest.mark.parametrize(
@@ -171,11 +172,11 @@ def test_options_are_checked_when_a_specification_is_made(
     with pytest.raises(error, match=message):
         wd.Windows(table, **{**OPTIONS, **options})
     with pytest.raises(error, match=message):
-        replace(wd.Windows(table, **OPTIONS)._spec, **options)
+        replace(inside(wd.Windows(table, **OPTIONS), "spec"), **options)
 
 
 def test_numbers_of_a_specification_are_floats(table: wd.Table) -> None:
-    spec = wd.Windows(table, **{**OPTIONS, "fill": 0, "max_missing": 1})._spec
+    spec = inside(wd.Windows(table, **{**OPTIONS, "fill": 0, "max_missing": 1}), "spec")
     assert repr((spec.fill, spec.max_missing)) == "(0.0, 1.0)"
 
 
@@ -271,7 +272,7 @@ def test_windows_and_scalers_are_freed_without_the_garbage_collector(table: wd.T
     values = windows.gather([0])["past_target"]
     scaler.inverse_transform(values, columns=["load"], series_id=[0], table=table)
     assert windows.joined().balanced().fingerprint
-    references = [weakref.ref(one) for one in (scaler, windows, windows._noted)]
+    references = [weakref.ref(one) for one in (scaler, windows, inside(windows, "noted"))]
     gc.collect()
     gc.disable()
     try:

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import windeck as wd
+from support.internals import BlockedWindows, StreamedGatherer, inside, plant
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
-from windeck.table.table import StreamedTable
-from windeck.windows.streamed import BlockedWindows, StreamedGatherer
+from windeck.table import StreamedTable
 
 OPTIONS: dict[str, Any] = {
     "context_length": 6,
@@ -156,18 +156,23 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def counted(self: BlockedWindows, blocks: tuple[int, ...], *queued: Any) -> Any:
         group = load(self, blocks, *queued)
-        found.append((int(self.block_offsets[-1]), int((group._stops - group._starts).sum())))
+        found.append(
+            (
+                int(self.block_offsets[-1]),
+                int((inside(group, "stops") - inside(group, "starts")).sum()),
+            )
+        )
         return group
 
-    monkeypatch.setattr(BlockedWindows, "load", counted)
+    plant(monkeypatch, "streamed.BlockedWindows.load", counted)
     return found
 
 
 def held_groups(windows: wd.Windows) -> list[tuple[int, ...]]:
     """Return the groups of windows that are in memory."""
     assert isinstance(windows.table, StreamedTable)
-    assert isinstance(windows._gatherer, StreamedGatherer)
-    return windows.table.groups.held(windows._gatherer.windows)
+    assert isinstance(inside(windows, "gatherer"), StreamedGatherer)
+    return windows.table.groups.held(inside(windows, "gatherer").windows)
 
 
 def test_each_window_is_read_once_an_epoch_also_at_the_border(

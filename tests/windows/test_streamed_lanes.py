@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
+from support.internals import inside
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
 
 OPTIONS: dict[str, Any] = {
@@ -44,7 +45,7 @@ def test_ranks_in_lanes_give_the_batches_of_memory_and_read_groups_once(
         for one, other in zip(*loaders, strict=True):
             assert_same(one, other)
         reads += streamed.groups.reads
-        blocked = windows._streamed_windows
+        blocked = inside(windows, "streamed_windows")
         groups = -(-len(blocked.block_bytes) // blocked.blocks_in_group)
     assert groups > 10
     # A lane may begin and end inside of a group, and the last step of an epoch is dealt otherwise.
@@ -75,7 +76,7 @@ def test_resume_in_lanes_at_another_world_size(files: list[Path]) -> None:
 
 def test_a_budget_for_one_lane_is_refused_for_several(files: list[Path]) -> None:
     _, streamed = read_both(files, group_bytes=800)
-    least = wd.Windows(streamed, **OPTIONS)._streamed_windows.least_budget
+    least = inside(wd.Windows(streamed, **OPTIONS), "streamed_windows").least_budget
     _, tight = read_both(files, group_bytes=800, memory_budget=least)
     windows = wd.Windows(tight, **OPTIONS)
     assert len(next(iter(wd.Loader(windows, batch_size=16, shuffle=True)))["past_target"]) == 16
@@ -147,9 +148,9 @@ def test_no_group_is_read_that_no_window_of_a_rank_is_in(
         order = in_lanes(windows, lanes, unit)
         options: dict[str, Any] = {"rank": rank, "world_size": world, "drop_last": True}
         loader = wd.Loader(windows, batch_size=batch, order=order, **options)
-        blocked = windows._streamed_windows
+        blocked = inside(windows, "streamed_windows")
         read = noted_loads(blocked)
-        places = loader._sharding().run_positions(0, rank, range(len(loader)))
+        places = inside(loader, "sharding")().run_positions(0, rank, range(len(loader)))
         samples = order(len(windows), seed=0, epoch=0).take(places)
         used = set(windows.blocks_of(samples)[1].tolist())
         for _ in loader:

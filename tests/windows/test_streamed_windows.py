@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
+from support.internals import GroupCache, plant
 from support.streamed_tables import (
     Case,
     arrow_table,
@@ -25,7 +26,7 @@ from support.streamed_tables import (
     read_both,
     write_files,
 )
-from windeck.table.group_cache import Blocks, GroupCache
+from windeck.table import Blocks
 
 OPTIONS: dict[str, Any] = {
     "context_length": 8,
@@ -167,7 +168,7 @@ def test_the_next_groups_of_the_order_are_read_ahead(
             calls.append((blocks, list(following)))
         return get(cache, reader, blocks, following, needed)
 
-    monkeypatch.setattr(GroupCache, "get", noted)
+    plant(monkeypatch, "group_cache.GroupCache.get", noted)
     loader = wd.Loader(windows, batch_size=5, shuffle=True)
     for _ in range(3):
         assert sum(len(batch["start"]) for batch in loader) == len(windows)

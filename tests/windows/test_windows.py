@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import windeck as wd
+from support.internals import WindowSpan
 from support.window_tables import table_of
 from windeck.sources import Source
-from windeck.windows.index import WindowSpan
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")

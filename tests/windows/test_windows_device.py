@@ -6,7 +6,6 @@ import pickle
 import warnings
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,18 +17,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import windeck as wd
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from support.internals import DeviceWindows, inside, original, plant, planted
 from support.meta_device import META, moved
 from support.window_tables import mixed, table_of
 from windeck import Windows
-from windeck.columns import device as moving
-from windeck.loader.batch import Tensors, as_tensors
-from windeck.windows import device as on_device
-from windeck.windows.device import DeviceWindows
+from windeck.loader import as_tensors
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
 
 __all__ = ["mixed"]
+
+Tensors = dict[str, torch.Tensor]
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
@@ -110,11 +109,11 @@ def test_a_device_that_copies_views_reads_value_by_value(drawn: Drawn, seed: int
     """Batches are the same where the rows of a view must not overlap, as on MPS."""
 
     def lookups(rows: Any, steps: Any, static: bool) -> Any:
-        with mock.patch.object(on_device, "STRIDED", ()):
+        with planted("device.STRIDED", ()):
             return real(rows, steps, static)
 
-    real = on_device._DeviceRows.lookups
-    with mock.patch.object(on_device._DeviceRows, "lookups", lookups):
+    real = original("device._DeviceRows").lookups
+    with planted("device._DeviceRows.lookups", lookups):
         check_drawn(drawn, "cpu", seed)
 
 
@@ -186,11 +185,11 @@ def test_parts_of_a_split_share_the_columns() -> None:
     """Windows with the same columns and scaler take one copy on a device, others their own."""
     windows = Windows(table_of(load=np.arange(200.0)), context_length=4, prediction_length=2)
     parts = [part.to("cpu") for part in windows.split()]
-    pointers = {part._keys[0]._values.data_ptr() for part in parts}
+    pointers = {inside(inside(part, "keys")[0], "values").data_ptr() for part in parts}
     assert len(pointers) == 1
     scaled = windows.with_scaler(wd.Scaler.fit(windows)).to("cpu")
-    assert scaled._keys[0]._values.data_ptr() not in pointers
-    assert windows.to("cpu")._keys[0]._values.data_ptr() in pointers
+    assert inside(inside(scaled, "keys")[0], "values").data_ptr() not in pointers
+    assert inside(inside(windows.to("cpu"), "keys")[0], "values").data_ptr() in pointers
 
 
 def test_more_padding_moves_the_columns_again() -> None:
@@ -218,16 +217,16 @@ def test_device_bytes_are_known_before_anything_moves(mixed: wd.Table) -> None:
 def test_a_device_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error names the bytes needed and those free, and columns that moved need none."""
     windows = Windows(table_of(load=np.arange(12.0)), context_length=2)
-    monkeypatch.setattr(moving, "_free_bytes", lambda device: 155)
+    plant(monkeypatch, "device._free_bytes", lambda device: 155)
     assert windows.device_bytes() == 156
     with pytest.raises(
         MemoryError,
         match=r"^the windows need 156 bytes on cpu, expected at most the 155 that are free$",
     ):
         windows.to("cpu")
-    monkeypatch.setattr(moving, "_free_bytes", lambda device: 156)
+    plant(monkeypatch, "device._free_bytes", lambda device: 156)
     moved = windows.to("cpu")
-    monkeypatch.setattr(moving, "_free_bytes", lambda device: 48)
+    plant(monkeypatch, "device._free_bytes", lambda device: 48)
     assert len(windows.subset(rows=(0, 5)).to("cpu")) == 4
     del moved
     with pytest.raises(MemoryError):
@@ -244,7 +243,7 @@ def test_a_value_that_does_not_fit_is_refused_when_it_moves() -> None:
 
 def test_float64_is_refused_on_mps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device without float64 is refused by the name of the key."""
-    monkeypatch.setattr(on_device, "resolve_device", torch.device)
+    plant(monkeypatch, "device.resolve_device", torch.device)
     windows = Windows(table_of(load=np.arange(12.0)), context_length=2)
     with pytest.raises(TypeError, match=r"^past_target is float64, which mps does not have; exp"):
         windows.to("mps")
@@ -310,7 +309,7 @@ def test_the_missing_values_of_later_rows_are_masked() -> None:
     load = np.arange(300.0)
     load[250] = np.nan
     windows = Windows(table_of(load=load), context_length=5, layout="bct", dtype="float16")
-    with mock.patch.object(on_device, "VALUES_AT_A_TIME", 64):
+    with planted("device.VALUES_AT_A_TIME", 64):
         check_all(windows, "cpu", np.random.default_rng(4))
 
 

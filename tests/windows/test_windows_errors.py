@@ -12,7 +12,7 @@ import pytest
 
 import windeck as wd
 from support.window_tables import table_of
-from windeck.columns.times import parse_duration
+from windeck.columns import parse_duration
 
 # --- filters ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from windeck.windows import filters
+from support.internals import plant
 
 TRILLION = 10**12
 
@@ -75,7 +75,7 @@ def test_memory_is_by_series_and_not_by_row() -> None:
 
 
 def test_memory_of_a_filter_is_one_bit_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "ROWS_AT_A_TIME", 1 << 14)
+    plant(monkeypatch, "filters.ROWS_AT_A_TIME", 1 << 14)
     load = np.random.default_rng(0).normal(size=400_000).astype(np.float32)
     load[::50] = np.nan
     table = wd.Table.from_columns({"load": load})
@@ -113,7 +113,7 @@ def test_filters_do_not_depend_on_the_rows_at_a_time(
     }
     with pytest.warns(UserWarning, match="series are shorter than a window"):
         expected = wd.Windows(table, **options).window_starts()
-    monkeypatch.setattr(filters, "ROWS_AT_A_TIME", rows)
+    plant(monkeypatch, "filters.ROWS_AT_A_TIME", rows)
     with pytest.warns(UserWarning, match="series are shorter than a window"):
         found = wd.Windows(table, **options).window_starts()
     assert 10 < len(expected) < 800

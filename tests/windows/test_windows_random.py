@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from models import reference as ref
 from support.cases import Drawn, drawn_cases
+from support.internals import planted
 from windeck import Windows
-from windeck.windows import coverage
 
 QUIET = settings(
     deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
@@ -76,7 +75,7 @@ def check_covered(windows: Windows, case: ref.Case, expected: list[ref.Window]) 
         for row in ref.rows_of(case, start)
         if case.offsets[series] <= row < case.offsets[series + 1]
     }
-    with mock.patch.object(coverage, "ROWS_AT_A_TIME", 7):
+    with planted("coverage.ROWS_AT_A_TIME", 7):
         first, stop, series = windows.covered_rows()
     stretches = list(zip(series.tolist(), first.tolist(), stop.tolist(), strict=True))
     found = [(s, row) for s, a, b in stretches for row in range(a, b)]

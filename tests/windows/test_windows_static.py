@@ -14,7 +14,7 @@ import pytest
 from pyarrow import feather, parquet
 
 import windeck as wd
-from windeck.windows import static_columns
+from support.internals import plant
 
 TYPES = ("float64", "float32", "int64", "uint8", "bool", "category")
 
@@ -50,7 +50,7 @@ def table_in(way: str, data: pa.Table, folder: Path) -> wd.Table:
 def test_series_in_which_a_static_covariate_varies_are_named(
     way: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(static_columns, "ROWS_AT_A_TIME", 7)
+    plant(monkeypatch, "static_columns.ROWS_AT_A_TIME", 7)
     rng = np.random.default_rng(len(dtype) + len(way))
     kept: list[Sequence[int | None]] = [
         [1] * 9, [0, 0, 0, 1], [1], [None, None, 0], [0, None, None], [None] * 8, [1, 0] * 4,

@@ -1,5 +1,5 @@
 """Packing of documents into sequences of one length."""
 
-from windeck.packing.packing import PackedSequences
+from windeck.packing.packing import PackedSequences, Piece
 
-__all__ = ["PackedSequences"]
+__all__ = ["PackedSequences", "Piece"]

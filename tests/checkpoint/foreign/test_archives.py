@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from windeck import checkpoint
-from windeck.checkpoint.foreign.opening import open_file
+from windeck.checkpoint.foreign import open_file
 from windeck.checkpoint.stores import Store
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]

@@ -25,7 +25,7 @@ import windeck as wd
 from support.gangs import gang
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
-from windeck.checkpoint.foreign.opening import open_file
+from windeck.checkpoint.foreign import open_file
 from windeck.checkpoint.stores import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import windeck as wd
+from support.internals import plant
 from windeck import checkpoint
 from windeck._core import bucket_of
 from windeck.checkpoint.stores import Store
@@ -82,7 +83,7 @@ def test_all_kinds_of_files(
     file: tuple[Path, dict[str, Any]], memory: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, names = file
-    monkeypatch.setattr("windeck.checkpoint.foreign.keyed._READ_BYTES", 24 * 999)
+    plant(monkeypatch, "keyed._READ_BYTES", 24 * 999)
     table = empty()
     assert checkpoint.import_table(path, table, **names) == 4000
     found = contents(table, memory)

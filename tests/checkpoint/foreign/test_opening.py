@@ -13,7 +13,7 @@ import torch
 
 from support.stored_keys import data_keys
 from windeck import checkpoint
-from windeck.checkpoint.foreign.opening import open_file
+from windeck.checkpoint.foreign import open_file
 from windeck.checkpoint.safetensors import import_
 from windeck.checkpoint.stores import Store
 

@@ -17,7 +17,7 @@ import torch
 from torch.distributed.checkpoint import metadata as theirs
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
-from windeck.checkpoint.foreign.pickled_metadata import PickledObject, load_metadata
+from support.internals import OPCODES, PickledObject, load_metadata
 
 
 def metadata(dtype: torch.dtype = torch.float32) -> theirs.Metadata:
@@ -171,10 +171,8 @@ def test_damaged_metadata() -> None:
 
 
 def test_the_opcodes_are_those_of_every_protocol() -> None:
-    from windeck.checkpoint.foreign import pickled_metadata
-
     known = {opcode.name for opcode in pickletools.opcodes}
-    assert known >= pickled_metadata._OPCODES
+    assert known >= OPCODES
 
 
 #: Pieces of pickles that put one object on the stack, of which the next ones make more.

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
-from windeck.checkpoint.foreign.opening import open_file
+from windeck.checkpoint.foreign import open_file
 from windeck.checkpoint.stores import Store
 
 

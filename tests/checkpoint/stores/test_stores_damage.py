@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import inside
 from support.store_servers import EMBEDDED, need
 from windeck.checkpoint.stores import CorruptStoreError, open_store
 
@@ -45,7 +46,7 @@ def make_image(kind: str, folder: Path, *, last: str) -> Path:
         running, settled = "rocksdb.num-running-compactions", 0
         while kind == "rocksdb" and settled < 20:  # no file is removed meanwhile
             time.sleep(0.01)
-            settled = 0 if store._open.property_int_value(running) else settled + 1  # type: ignore[attr-defined]
+            settled = 0 if inside(store, "open").property_int_value(running) else settled + 1
         shutil.copytree(folder / "made", folder / "image")
     return folder / "image"
 
@@ -124,7 +125,7 @@ def test_a_value_in_the_middle_of_a_table(kind: str, tmp_path: Path) -> None:
         store.bulk_load(rows)
         store.sync()
         if kind == "leveldb":
-            store._open.compact_range()  # type: ignore[attr-defined]
+            inside(store, "open").compact_range()
     wanted = b"00495" * 20
     hit = [path for path in (tmp_path / "x").glob("*.??[tb]") if wanted in path.read_bytes()]
     assert len(hit) == 1

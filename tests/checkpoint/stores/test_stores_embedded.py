@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import SEAL_KEY
 from support.programs import printed
 from support.store_servers import EMBEDDED, need
 from windeck.checkpoint.stores import PartStore, open_store, write_part
-from windeck.checkpoint.stores.embedded import SEAL_KEY
 
 NAMES = {"rocksdb": "RocksDB", "leveldb": "LevelDB"}
 

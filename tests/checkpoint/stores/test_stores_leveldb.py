@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from support.internals import assign, inside, original, plant, write_to_database
 from support.store_servers import need
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.io.local_files import temporary_path
+from windeck.io import temporary_path
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +90,7 @@ def test_compression(compression: str, tmp_path: Path) -> None:
     rows = [(b"k%03d" % i, bytes(10_000)) for i in range(100)]
     with open_store(url) as store:
         store.bulk_load(rows)
-        store._open.compact_range()  # type: ignore[attr-defined]
+        inside(store, "open").compact_range()
     size = sum(path.stat().st_size for path in (tmp_path / "x").glob("*.ldb"))
     assert (0 < size < 100_000) == (compression == "snappy")
     with open_store(f"leveldb://{tmp_path}/x") as store:
@@ -112,10 +113,9 @@ class Watched:
 
 def test_every_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync is of the log that is written now; that of an earlier batch may be another."""
-    from windeck.checkpoint.stores import leveldb
 
-    asked, opened = list[dict[str, bool]](), leveldb._open_database
-    monkeypatch.setattr(leveldb, "_open_database", lambda *where: Watched(opened(*where), asked))
+    asked, opened = list[dict[str, bool]](), original("leveldb._open_database")
+    plant(monkeypatch, "leveldb._open_database", lambda *where: Watched(opened(*where), asked))
     url = f"leveldb://{tmp_path}/x"
     write_part(url, "a", [(b"p", b"1")])
     with open_store(url) as store:
@@ -130,7 +130,6 @@ def test_every_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_batch_that_was_interrupted_is_not_written(tmp_path: Path) -> None:
-    from windeck.checkpoint.stores import leveldb
 
     def interrupted() -> Iterator[tuple[bytes, bytes]]:
         yield b"a", b"1"
@@ -139,7 +138,7 @@ def test_a_batch_that_was_interrupted_is_not_written(tmp_path: Path) -> None:
     url = f"leveldb://{tmp_path}/x"
     with open_store(url) as store:
         with pytest.raises(KeyboardInterrupt):
-            leveldb._write(store._open, interrupted(), (), url)  # type: ignore[attr-defined]
+            write_to_database(inside(store, "open"), interrupted(), (), url)
         assert list(store.scan()) == []
 
 
@@ -171,13 +170,13 @@ class Wrapped:
 def test_an_interrupt_after_the_engine_was_closed(tmp_path: Path) -> None:
     """An emergency save can open the database, while a traceback refers to the store."""
     store: Any = open_store(f"leveldb://{tmp_path}/x")
-    engine = store._db
+    engine = inside(store, "db")
 
     def close() -> None:
         engine.close()
         raise KeyboardInterrupt
 
-    store._db = Wrapped(engine, close=close)
+    assign(store, "db", Wrapped(engine, close=close))
     with pytest.raises(KeyboardInterrupt):
         store.close()
     with open_store(f"leveldb://{tmp_path}/x") as again:
@@ -191,7 +190,7 @@ def test_a_sync_while_a_range_is_removed(tmp_path: Path) -> None:
     """The seal that shows an error of the compaction is the one of the last sync."""
     store: Any = open_store(f"leveldb://{tmp_path}/x")
     store.put_many([(b"a", b"1"), (b"b", b"2")])
-    write, syncing = store._write, threading.Thread(target=store.sync)
+    write, syncing = inside(store, "write"), threading.Thread(target=store.sync)
 
     def slow_write(items: Any, gone: Any = ()) -> None:
         if items and not syncing.ident:
@@ -199,7 +198,7 @@ def test_a_sync_while_a_range_is_removed(tmp_path: Path) -> None:
             syncing.join(0.2)
         write(items, gone)
 
-    store._write = slow_write
+    assign(store, "write", slow_write)
     store.delete_range(b"a")
     syncing.join()
     store.close()

@@ -15,20 +15,23 @@ from typing import Any
 
 import pytest
 
+from support.internals import (
+    ObjectStore,
+    SegmentFile,
+    encode_segment,
+    is_url,
+    open_objects,
+    plant,
+    takes_parts,
+    takes_turns,
+)
+from support.internals import encode_segment_list as encode_list
+from support.internals import parse_segment_index as parse_index
+from support.internals import parse_segment_list as parse_list
 from support.object_servers import Website
 from windeck._core import crc32c
-from windeck._util.parallel import run_in_threads
+from windeck._util import run_in_threads
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
-from windeck.checkpoint.stores import objects as objects_module
-from windeck.checkpoint.stores.objects import ObjectStore, open_objects
-from windeck.checkpoint.stores.segments import (
-    SegmentFile,
-    encode_list,
-    encode_segment,
-    parse_index,
-    parse_list,
-)
-from windeck.checkpoint.stores.urls import is_url, takes_parts, takes_turns
 
 Pairs = dict[bytes, bytes]
 
@@ -65,7 +68,7 @@ def keys_and_values(seed: int, count: int = 300) -> Pairs:
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects_module, "SEGMENT_BYTES", 4000)
+    plant(monkeypatch, "objects.SEGMENT_BYTES", 4000)
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -376,18 +379,18 @@ def test_a_write_that_fails_leaves_no_segment(
         with pytest.raises(ValueError, match="expected keys in ascending order"):
             store.write_segments("g", [(b"b", b"1"), (b"a", b"1")], {})
         assert store.segment_files() == {}
-        monkeypatch.setattr(objects_module, "SEGMENT_BYTES", 100)
+        plant(monkeypatch, "objects.SEGMENT_BYTES", 100)
 
         def full(path: str, pieces: list[bytes]) -> None:
             raise OSError(28, "no space for the test")
 
-        monkeypatch.setattr(objects_module, "write_object", full)
+        plant(monkeypatch, "objects.write_object", full)
         with pytest.raises(OSError, match="no space for the test"):
             store.write_segments("g", [(b"%03d" % i, bytes(60)) for i in range(9)], {})
 
 
 def test_memory_is_that_of_some_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects_module, "SEGMENT_BYTES", 2 << 20)
+    plant(monkeypatch, "objects.SEGMENT_BYTES", 2 << 20)
     rng = random.Random(1)
     store = write(tmp_path / "first", {b"a": b""})
     tracemalloc.start()

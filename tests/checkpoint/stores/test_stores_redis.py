@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.internals import original, plant
 from support.played_redis import bulk, losing_answers, played
 from support.store_servers import RedisServer, StartRedis, free_port, need
 from windeck.checkpoint.stores import Store, open_store
@@ -243,22 +244,20 @@ def test_a_bulk_load_is_sent_in_bounded_pieces(start_redis: StartRedis) -> None:
 def test_a_scan_over_a_restart_is_done_again(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.checkpoint.stores import redis
-
     server = start_redis()
     rows = [(b"%05d" % i, b"x") for i in range(3000)]
     scans: list[int] = []
-    real = redis._scan_node
+    real = original("redis._scan_node")
 
     def restarting(node: Any, pattern: bytes) -> set[bytes]:
         scans.append(1)
-        found = real(node, pattern)
+        found: set[bytes] = real(node, pattern)
         if len(scans) <= restarts:
             server.kill()
             server.start()
         return found
 
-    monkeypatch.setattr(redis, "_scan_node", restarting)
+    plant(monkeypatch, "redis._scan_node", restarting)
     with open_store(server.url) as store:
         store.bulk_load(rows)
         store.sync()

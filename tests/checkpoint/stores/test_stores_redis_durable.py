@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from support.failing import WRITES, Between, error_of
+from support.internals import inside, original, plant
 from support.store_servers import (
     RedisServer,
     StartRedis,
@@ -94,7 +95,7 @@ def test_a_server_that_cannot_save(start_redis: StartRedis) -> None:
 
 def test_waiting_for_the_append_only_file_of_newer_servers() -> None:
     """Debian's server is older than WAITAOF, so a fake server gives the answers."""
-    from windeck.checkpoint.stores.redis_durability import make_durable
+    from support.internals import make_durable
 
     class Pipe:
         def __init__(self, node: Node) -> None:
@@ -133,7 +134,7 @@ def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
     """A dump that began before the last writes is followed by another one."""
     import redis
 
-    from windeck.checkpoint.stores.redis_durability import make_durable
+    from support.internals import make_durable
 
     class Node:
         refusals, sent = 2, list[str]()
@@ -219,20 +220,19 @@ def test_writers_whose_server_restarts_while_their_shards_are_merged(
     start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shards were read, and are gone before HEAD is set: nothing is committed."""
-    from windeck.checkpoint import sharded_saving
 
     server = start_redis()
     checkpoint.save(server.url, step=1, model={"w": torch.ones(4)})
     plan = checkpoint.begin(server.url, step=2, writers=1)
     checkpoint.save_shard(server.url, plan, writer=0, model={"w": torch.zeros(4)})
-    real = vars(sharded_saving)["merge_shards"]
+    real = original("sharded_saving.merge_shards")
 
     def merge(*given: Any) -> Any:
         server.kill()
         server.start()
         return real(*given)
 
-    monkeypatch.setattr(sharded_saving, "merge_shards", merge)
+    plant(monkeypatch, "sharded_saving.merge_shards", merge)
     with pytest.raises(ConnectionError, match="was restarted after data was written"):
         checkpoint.merge(server.url, plan)
     target = {"w": torch.zeros(4)}
@@ -307,7 +307,7 @@ def test_a_server_of_a_cluster_that_restarts_just_before_head(
     with open_store(url) as store:
         first, second = ({f"w{i}": torch.randn(100) for i in range(20)} for _ in range(2))
         checkpoint.save(store, step=0, model=first, namespace=name)
-        port = int(store._name_of(head).rpartition(":")[2])  # type: ignore[attr-defined]
+        port = int(inside(store, "name_of")(head).rpartition(":")[2])
         home = [server.port for server in lazy_cluster].index(port)
         number = home if which == "home" else (home + 1) % 3
         watched: Any = AtCompareAndSet(store, head, lambda: restart(lazy_cluster, number))

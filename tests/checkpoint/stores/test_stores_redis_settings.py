@@ -23,7 +23,7 @@ def _library() -> None:
 
 
 def told(url: str) -> dict[str, Any]:
-    from windeck.checkpoint.stores.redis_settings import connection_settings
+    from support.internals import connection_settings
 
     settings = connection_settings(StoreURL.parse(url))
     retry = settings.pop("retry")
@@ -62,7 +62,7 @@ def test_what_redis_py_is_told(url: str, expected: dict[str, Any]) -> None:
     ],
 )
 def test_databases(url: str, number: int) -> None:
-    from windeck.checkpoint.stores.redis_settings import database_number
+    from support.internals import database_number
 
     assert database_number(StoreURL.parse(url)) == number
 

@@ -16,7 +16,7 @@ from windeck._core import crc32c
 from windeck.checkpoint.stores import Pieces, Store, open_store
 
 need("redis")
-from windeck.checkpoint.stores.redis import UNANSWERED_BYTES  # noqa: E402
+from support.internals import UNANSWERED_BYTES  # noqa: E402
 
 LARGE = 100_000
 

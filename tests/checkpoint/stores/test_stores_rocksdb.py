@@ -17,16 +17,12 @@ from typing import Any
 import pytest
 import torch
 
+from support.internals import MIN_SPLIT_BYTES, ParallelItems, inside, order_writes, original, plant
 from support.programs import printed
 from support.store_servers import need
 from support.threads import at_once
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store, write_part
-from windeck.checkpoint.stores.protocol import (
-    MIN_SPLIT_BYTES,
-    ParallelItems,
-    order_writes,
-)
 
 
 @pytest.fixture(autouse=True)
@@ -221,9 +217,7 @@ def test_readers_open_while_tables_are_replaced(tmp_path: Path) -> None:
 def test_a_bulk_load_is_there_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.checkpoint.stores import rocksdb
-
-    monkeypatch.setattr(rocksdb, "TABLE_BYTES", 2000)  # so that there are several tables
+    plant(monkeypatch, "rocksdb.TABLE_BYTES", 2000)  # so that there are several tables
     url = f"rocksdb://{tmp_path}/x"
 
     def failing() -> Iterator[tuple[bytes, bytes]]:
@@ -246,9 +240,7 @@ def test_a_bulk_load_is_there_whole_or_not_at_all(
 def test_keys_ascend_from_lane_to_lane(
     lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.checkpoint.stores import rocksdb_bulk
-
-    monkeypatch.setattr(rocksdb_bulk, "THREADS", lanes)
+    plant(monkeypatch, "rocksdb_bulk.THREADS", lanes)
     one = [(b"b", b"1"), (b"d", b"2")]
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for first in (b"a", b"b", b"c", b"d"):
@@ -367,27 +359,26 @@ def test_a_snapshot_serves_several_scans_at_once(tmp_path: Path) -> None:
 
 def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync while it opens might hide what was synced, and show what came after."""
-    from windeck.checkpoint.stores import rocksdb
 
     url, opening, meanwhile = (
         f"rocksdb://{tmp_path}/x",
-        rocksdb.RocksDBStore._open_engine,
+        original("rocksdb.RocksDBStore._open_engine"),
         [b"1", b"2"],
     )
     with open_store(url) as writer:
 
-        def interrupted(self: rocksdb.RocksDBStore) -> object:
+        def interrupted(self: Any) -> object:
             found = opening(self)
             if meanwhile:
                 writer.put_many([(b"a", meanwhile.pop(0))])
                 writer.sync()
             return found
 
-        monkeypatch.setattr(rocksdb.RocksDBStore, "_open_engine", interrupted)
+        plant(monkeypatch, "rocksdb.RocksDBStore._open_engine", interrupted)
         with open_store(f"{url}?readonly=1") as reader:
             assert not meanwhile
             assert reader.get(b"a") == b"2"
-        monkeypatch.setattr(rocksdb, "SETTLING_SECONDS", 0)
+        plant(monkeypatch, "rocksdb.SETTLING_SECONDS", 0)
         meanwhile += [b"3"]
         with pytest.raises(BlockingIOError, match="expected a moment without a sync of its writer"):
             open_store(f"{url}?readonly=1")
@@ -398,14 +389,12 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
     removes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would miss what was written before, and see what is written then."""
-    from windeck.checkpoint.stores import rocksdb
-
     url = f"rocksdb://{tmp_path}/x"
-    opening, meanwhile = rocksdb.RocksDBStore._open_engine, [b"1", b"2"]
+    opening, meanwhile = original("rocksdb.RocksDBStore._open_engine"), [b"1", b"2"]
     with open_store(url) as writer:
         writer.bulk_load([(key, bytes(4096)) for key, _ in ROWS])
 
-        def interrupted(self: rocksdb.RocksDBStore) -> object:
+        def interrupted(self: Any) -> object:
             found = opening(self)
             if meanwhile:
                 writer.put_many([(b"a", meanwhile.pop(0))])
@@ -413,11 +402,11 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
                 if removes:
                     writer.delete_range(b"k%d" % len(meanwhile))  # first k1, then k0
                 else:
-                    writer._writable.flush()  # type: ignore[attr-defined]
+                    inside(writer, "writable").flush()
                 writer.put_many([(b"z", b"later")])
             return found
 
-        monkeypatch.setattr(rocksdb.RocksDBStore, "_open_engine", interrupted)
+        plant(monkeypatch, "rocksdb.RocksDBStore._open_engine", interrupted)
         with open_store(f"{url}?readonly=1") as reader:
             assert not meanwhile
             assert reader.get(b"a") == b"2"

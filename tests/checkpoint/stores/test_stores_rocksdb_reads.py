@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.internals import inside
 from support.store_servers import need
 from windeck.checkpoint.stores import CorruptStoreError, open_store
 
@@ -47,7 +48,7 @@ def test_as_a_dict_whatever_happens(tmp_path: Path) -> None:
             case 6:
                 store.sync()
             case 7:
-                store._db.compact_range(None, None)
+                inside(store, "db").compact_range(None, None)
             case 8:
                 store.close()
                 store = open_store(url)
@@ -165,7 +166,7 @@ def test_a_reader_keeps_tables_that_the_writer_replaces(tmp_path: Path) -> None:
         with reader:
             store.put_many([(b"k%03d" % i, b"new") for i in range(0, 10, 2)])
             store.sync()
-            store._db.compact_range(None, None)  # type: ignore[attr-defined]
+            inside(store, "db").compact_range(None, None)
             for key, value in model.items():
                 assert reader.get_unchecked(key) == reader.get(key) == value
 
@@ -196,7 +197,7 @@ def test_threads_read_while_others_write_and_close(tmp_path: Path) -> None:
         if turn % 3 == 0:
             store.sync()
         if turn % 10 == 0:
-            store._db.compact_range(None, None)
+            inside(store, "db").compact_range(None, None)
     store.close()
     closed.set()
     for thread in threads:

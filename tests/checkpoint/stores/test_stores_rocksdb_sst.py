@@ -14,19 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import SEAL_KEY, ParallelItems, inside, options_for, plant
 from support.store_servers import need, unavailable
 from windeck._core import crc32c
-from windeck._util.threads import Task
+from windeck._util import Task
 from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, write_part
+from windeck.io import create_file
 
 need("rocksdb")
 import rocksdict  # noqa: E402
 
-from windeck.checkpoint.stores import StoreURL, rocksdb_bulk, rocksdb_sst  # noqa: E402
-from windeck.checkpoint.stores.embedded import SEAL_KEY  # noqa: E402
-from windeck.checkpoint.stores.protocol import ParallelItems  # noqa: E402
-from windeck.checkpoint.stores.rocksdb_engine import options_for  # noqa: E402
-from windeck.io.local_files import create_file  # noqa: E402
+from windeck.checkpoint.stores import StoreURL  # noqa: E402
 
 SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]
 
@@ -63,7 +61,7 @@ def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
         # Taken apart and put together again by the engine: with what lies over it.
         store.put_many([(list(model)[7], b"new"), (list(model)[1500], b"newer")])
         store.sync()
-        store._db.compact_range(None, None)  # type: ignore[attr-defined]
+        inside(store, "db").compact_range(None, None)
         model |= {list(model)[7]: b"new", list(model)[1500]: b"newer"}
         assert dict(store.scan()) == model
     with open_store(f"{url}?readonly=1") as store:
@@ -74,8 +72,8 @@ def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
 def test_one_pair_and_blocks_of_any_kind(
     large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rocksdb_sst, "LARGE_BYTES", large)
-    monkeypatch.setattr(rocksdb_sst, "BUFFER_BYTES", 1000)
+    plant(monkeypatch, "rocksdb_sst.LARGE_BYTES", large)
+    plant(monkeypatch, "rocksdb_sst.BUFFER_BYTES", 1000)
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         store.bulk_load([(b"k", b"")])
         assert list(store.scan()) == [(b"k", b"")]
@@ -249,7 +247,7 @@ def test_an_error_of_the_file_system_is_named_and_nothing_stays(
     with open_store(url) as store:
         store.put_many([(b"a", b"1")])
         before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-        monkeypatch.setattr(rocksdb_sst, "create_file", full)
+        plant(monkeypatch, "rocksdb_sst.create_file", full)
         message = rf"{url}: writing the table file bulk-\S+ failed: No space left on device"
         for size in (2, 100_000, 1_000_000):  # buffered until the end, and written at once
             with pytest.raises(OSError, match=message) as caught:
@@ -286,7 +284,7 @@ def test_lanes_are_written_at_the_same_time(
     assert len(lanes.split(100)) == 7
     assert len(ParallelItems([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
     assert [list(lane) for lane in ParallelItems([]).split(8)] == [[]]
-    monkeypatch.setattr(rocksdb_bulk, "THREADS", 4)
+    plant(monkeypatch, "rocksdb_bulk.THREADS", 4)
     before = threading.active_count()
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         assert store.bulk_load(lanes) == 900
@@ -332,9 +330,9 @@ def test_lanes_end_when_another_fails(
             raise KeyboardInterrupt
         return wait(task, timeout)
 
-    monkeypatch.setattr(rocksdb_bulk, "THREADS", 2)
+    plant(monkeypatch, "rocksdb_bulk.THREADS", 2)
     if how == "the user":
-        monkeypatch.setattr(Task, "wait", interrupted)
+        plant(monkeypatch, "threads.Task.wait", interrupted)
     expected = RuntimeError if how == "a lane" else KeyboardInterrupt
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         with pytest.raises(expected):

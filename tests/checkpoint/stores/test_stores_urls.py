@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from support.internals import plant
 from support.programs import printed
 from support.store_servers import RedisServer, need
 from windeck.checkpoint import stores
-from windeck.checkpoint.stores import MappingStore, StoreURL, open_store, register, urls
+from windeck.checkpoint.stores import MappingStore, StoreURL, open_store, register
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "stores.md"
 
@@ -112,7 +113,7 @@ def test_importing_stores_imports_no_library() -> None:
 
 
 def test_memory_has_names() -> None:
-    from windeck.checkpoint.stores import memory
+    from support.internals import forget
 
     with open_store("memory://urls-test") as store, open_store("memory://urls-test") as same:
         store.put_many([(b"a", b"1")])
@@ -122,14 +123,14 @@ def test_memory_has_names() -> None:
             assert list(another.scan()) == []
     with open_store("memory://urls-test") as store:
         assert store.get(b"a") == b"1"
-        memory.forget("urls-test")
+        forget("urls-test")
         assert store.get(b"a") == b"1"
     with open_store("memory://urls-test") as store:
         assert store.get(b"a") is None
 
 
 def test_a_store_over_any_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urls, "_registered", {})
+    plant(monkeypatch, "urls._registered", {})
 
     def open_dbm(url: StoreURL) -> MappingStore:
         url.only("mode")
@@ -176,7 +177,7 @@ def test_schemes_that_cannot_be_taken(scheme: str) -> None:
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(urls, "_registered", {})
+    plant(monkeypatch, "urls._registered", {})
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 3
     names: dict[str, object] = {"__name__": "page"}

@@ -12,13 +12,13 @@ import pytest
 
 from checkpoint.tables.test_tables import check, filled
 from models.table_model import EXTREMES, ModelCore, ModelTable, bucket
+from support.internals import plant
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
-from windeck.checkpoint.format.values import Kind, Label
+from windeck.checkpoint.format import Kind, Label
 from windeck.checkpoint.stores import Store, open_store
-from windeck.checkpoint.tables import writing
-from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.tables import TablesWriter
 
 Fresh = Callable[[str], str]
 
@@ -89,7 +89,7 @@ def test_the_removed_of_every_bucket_stay_away(
     read_bytes: int, memory: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever ranges of buckets are read at once; of each the first and last bucket too."""
-    monkeypatch.setattr(writing, "READ_BYTES", read_bytes)
+    plant(monkeypatch, "writing.READ_BYTES", read_bytes)
     rng, core, of_bucket = np.random.default_rng(5), ModelCore(2), dict[int, list[int]]()
     for key in range(20_000):
         some = of_bucket.setdefault(bucket(key), [])

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from models.table_model import ModelCore, ModelTable, bucket
+from support.internals import parse_block_index as parse_index
 from support.stored_keys import data_pairs
 from windeck import checkpoint
 from windeck._core import crc32c
-from windeck.checkpoint.format import keys, manifests, values
-from windeck.checkpoint.format.values import Kind, Label
+from windeck.checkpoint.format import Kind, Label, keys, manifests, values
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables.blocks import parse_index
 
 IDS = sorted([0, -1, 5, 2**63 - 1], key=lambda key: (bucket(key), key))
 

@@ -5,18 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.internals import COUNTED, Entries, pack_entries, unpack_block
+from support.internals import parse_block_index as parse_index
 from windeck._core import EmbeddingCore
-from windeck.checkpoint.format.table_blocks import (
-    COUNTED,
-    DEAD,
-    INDEX_LINE,
-    ROW,
-    BlockSize,
-    TableShape,
-    last_key,
-)
-from windeck.checkpoint.tables.blocks import pack_entries, parse_index, unpack_block
-from windeck.checkpoint.tables.entries import Entries
+from windeck.checkpoint.format import DEAD, INDEX_LINE, ROW, BlockSize, TableShape, last_key
 
 #: The ids 2^40, 3 and -5 in the buckets 2, 121 and 287: counted, with a row, and dead or counted.
 COLUMNS = (

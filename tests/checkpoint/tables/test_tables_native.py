@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from models.table_model import ModelTable, told_by
+from support.internals import original, plant
 from support.programs import assert_little_memory
 from support.store_servers import KINDS
 from support.stored_keys import data_pairs
 from support.threads import at_once
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
-from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, open_store, protocol
-from windeck.checkpoint.tables import writing
+from windeck.checkpoint.format import Kind, Label, decode, encode, find_commit, read_manifest
+from windeck.checkpoint.stores import CorruptStoreError, open_store
 
 Fresh = Callable[[str], str]
 
@@ -42,8 +41,8 @@ def trained(steps: int, core: Any = None) -> Any:
 def test_a_large_table_is_two_shards(
     kind: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "MIN_SPLIT_BYTES", 256 << 10)
-    monkeypatch.setattr(protocol, "MIN_SPLIT_BYTES", 256 << 10)
+    plant(monkeypatch, "writing.MIN_SPLIT_BYTES", 256 << 10)
+    plant(monkeypatch, "protocol.MIN_SPLIT_BYTES", 256 << 10)
     core, small = trained(2), EmbeddingCore(8)
     small.lookup(np.arange(5), insert=True)
     tables = {"a": ModelTable(small), "b": ModelTable(core), "c": ModelTable(small)}
@@ -63,9 +62,9 @@ def test_a_large_table_is_two_shards(
 
         told = told_by(core)
         trained(1, core)
-        encode_block = writing._BlocksWriter._encode_block
+        encode_block = original("writing._BlocksWriter._encode_block")
         with monkeypatch.context() as failing:
-            failing.setattr(writing._BlocksWriter, "_encode_block", fail)
+            plant(failing, "writing._BlocksWriter._encode_block", fail)
             with pytest.raises(ValueError, match="the second half cannot be packed"):
                 checkpoint.save(store, step=2, embeddings=tables)
         assert told_by(loaded(store)) == told
@@ -178,9 +177,7 @@ import resource, sys
 import numpy as np
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
-from windeck.checkpoint.format.values import Kind, Label, decode, encode
-from windeck.checkpoint.stores import CorruptStoreError, open_store, protocol
-from windeck.checkpoint.tables import writing
+from windeck.checkpoint.stores import open_store
 
 class Table:
     config = {}

@@ -14,16 +14,14 @@ import pytest
 import torch.distributed as dist
 
 from models.table_model import ModelCore, ModelTable
+from support.internals import plant
 from support.sharded_parts import tampered
 from support.store_servers import KINDS
 from windeck import checkpoint
 from windeck.checkpoint import SavedTable
-from windeck.checkpoint.format import keys
-from windeck.checkpoint.format.manifests import find_commit, read_manifest
-from windeck.checkpoint.format.values import Kind, Label, decode
+from windeck.checkpoint.format import Kind, Label, decode, find_commit, keys, read_manifest
 from windeck.checkpoint.stores import CorruptStoreError, Store
-from windeck.checkpoint.tables import writing
-from windeck.checkpoint.write.merging import merge_tables
+from windeck.checkpoint.write import merge_tables
 
 Fresh = Callable[[str], str]
 Told = dict[int, tuple[Any, ...]]
@@ -115,7 +113,7 @@ def test_writers_that_save_again_and_again_write_what_changed(memory: Store) -> 
 
 
 def test_writers_with_two_shards_each(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "MIN_SPLIT_BYTES", 1000)
+    plant(monkeypatch, "writing.MIN_SPLIT_BYTES", 1000)
     cores = parts(3)
     train(cores, np.arange(-300, 300))
     save(memory, cores)

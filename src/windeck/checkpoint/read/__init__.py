@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from windeck._util.imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from windeck.checkpoint.read.comparing import diff
+    from windeck.checkpoint.read.comparing import ValueDifference, diff
     from windeck.checkpoint.read.predicates import Predicate, nan, near, parse
     from windeck.checkpoint.read.scanning import read_box
     from windeck.checkpoint.read.searching import search, search_table, search_tensor
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Predicate",
     "Statistics",
+    "ValueDifference",
     "diff",
     "nan",
     "near",
@@ -30,7 +31,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "comparing": ("diff",),
+        "comparing": ("ValueDifference", "diff"),
         "predicates": ("Predicate", "nan", "near", "parse"),
         "scanning": ("read_box",),
         "searching": ("search", "search_table", "search_tensor"),

@@ -1,0 +1,521 @@
+"""Internals of windeck that tests use, and their replacement by faults, limits and recorders.
+
+Tests import what a package offers from the package. What no package offers is named here alone, so
+that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
+and that both lists only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+    from windeck._util.file_limit import file_limit as file_limit
+    from windeck._util.options import NOTES as OPTION_NOTES
+    from windeck._util.options import WORDS as OPTION_WORDS
+    from windeck._util.threads import is_held as is_held
+    from windeck.checkpoint.background import spare_memory as spare_memory
+    from windeck.checkpoint.dcp.states import _tensor_entry as tensor_entry
+    from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
+    from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
+    from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
+    from windeck.checkpoint.format.boxes import intersection as intersection
+    from windeck.checkpoint.format.catalogs import check_size as check_size
+    from windeck.checkpoint.format.catalogs import expand_tree as expand_tree
+    from windeck.checkpoint.format.catalogs import parse_catalog as parse_catalog
+    from windeck.checkpoint.format.entries import KeptChunks as KeptChunks
+    from windeck.checkpoint.format.entries import parse_entries as parse_entries
+    from windeck.checkpoint.format.table_blocks import COUNTED as COUNTED
+    from windeck.checkpoint.group_saving import _check_equal_options as check_equal_options
+    from windeck.checkpoint.group_saving import _find_holders as find_holders
+    from windeck.checkpoint.group_saving import assign_writers as assign_writers
+    from windeck.checkpoint.loading import _check_unclaimed_names as check_unclaimed_names
+    from windeck.checkpoint.process_group import RankGroup as RankGroup
+    from windeck.checkpoint.process_group import _describe_error as describe_error
+    from windeck.checkpoint.process_group import _rebuild_error as rebuild_error
+    from windeck.checkpoint.read.fetching import PORTION_BYTES as FETCH_PORTION_BYTES
+    from windeck.checkpoint.read.fetching import ChunkRange as ChunkRange
+    from windeck.checkpoint.read.fetching import chunk_ranges as chunk_ranges
+    from windeck.checkpoint.read.fetching import split_ranges as split_ranges
+    from windeck.checkpoint.read.predicates import rounded as rounded
+    from windeck.checkpoint.read.searching import statistics as tensor_statistics
+    from windeck.checkpoint.read.verifying import _table_problem as table_problem
+    from windeck.checkpoint.safetensors.files import CODES as CODES
+    from windeck.checkpoint.safetensors.files import ExportedTensor as ExportedTensor
+    from windeck.checkpoint.safetensors.files import header_bytes as header_bytes
+    from windeck.checkpoint.stores.embedded import SEAL_KEY as SEAL_KEY
+    from windeck.checkpoint.stores.embedded import file_bytes as file_bytes
+    from windeck.checkpoint.stores.leveldb import _write as write_to_database
+    from windeck.checkpoint.stores.memory import forget as forget
+    from windeck.checkpoint.stores.objects import ObjectStore as ObjectStore
+    from windeck.checkpoint.stores.objects import open_objects as open_objects
+    from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES as MIN_SPLIT_BYTES
+    from windeck.checkpoint.stores.protocol import ParallelItems as ParallelItems
+    from windeck.checkpoint.stores.protocol import order_writes as order_writes
+    from windeck.checkpoint.stores.redis import UNANSWERED_BYTES as UNANSWERED_BYTES
+    from windeck.checkpoint.stores.redis_durability import make_durable as make_durable
+    from windeck.checkpoint.stores.redis_settings import connection_settings as connection_settings
+    from windeck.checkpoint.stores.redis_settings import database_number as database_number
+    from windeck.checkpoint.stores.rocksdb_engine import options_for as options_for
+    from windeck.checkpoint.stores.segments import SegmentFile as SegmentFile
+    from windeck.checkpoint.stores.segments import encode_list as encode_segment_list
+    from windeck.checkpoint.stores.segments import encode_segment as encode_segment
+    from windeck.checkpoint.stores.segments import parse_index as parse_segment_index
+    from windeck.checkpoint.stores.segments import parse_list as parse_segment_list
+    from windeck.checkpoint.stores.urls import existing_url as existing_url
+    from windeck.checkpoint.stores.urls import is_url as is_url
+    from windeck.checkpoint.stores.urls import reading_url as reading_url
+    from windeck.checkpoint.stores.urls import takes_parts as takes_parts
+    from windeck.checkpoint.stores.urls import takes_turns as takes_turns
+    from windeck.checkpoint.tables.blocks import pack_entries as pack_entries
+    from windeck.checkpoint.tables.blocks import parse_index as parse_block_index
+    from windeck.checkpoint.tables.blocks import unpack_block as unpack_block
+    from windeck.checkpoint.tables.entries import Entries as Entries
+    from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
+    from windeck.checkpoint.write.local_tensors import _shard_ranges as shard_ranges
+    from windeck.cli.demo import add_parser as add_parser
+    from windeck.cli.demo import run as run
+    from windeck.cli.demo_data import DATE_PARTS as DATE_PARTS
+    from windeck.cli.demo_data import Columns as Columns
+    from windeck.cli.demo_data import infer_columns as infer_columns
+    from windeck.cli.demo_data import timestamps as timestamps
+    from windeck.cli.demo_data import write_load_curve as write_load_curve
+    from windeck.cli.demo_job import Job as Job
+    from windeck.cli.demo_job import compare_runs as compare_runs
+    from windeck.cli.demo_job import expected_samples as expected_samples
+    from windeck.cli.demo_job import fit_lengths as fit_lengths
+    from windeck.cli.demo_job import last_step as last_step
+    from windeck.cli.demo_job import read_log as read_log
+    from windeck.cli.demo_job import read_table as read_table
+    from windeck.cli.demo_job import train as train
+    from windeck.cli.demo_job import train_in_process as train_in_process
+    from windeck.cli.demo_job import training_step as training_step
+    from windeck.cli.demo_job import training_windows as training_windows
+    from windeck.cli.html import as_script as as_script
+    from windeck.cli.html import render as render
+    from windeck.cli.output import format_number as format_number
+    from windeck.cli.output import format_size as format_size
+    from windeck.cli.output import histogram_lines as histogram_lines
+    from windeck.cli.page.contents import Limits as Limits
+    from windeck.cli.page.contents import collect as collect
+    from windeck.cli.parser import Namespace as Namespace
+    from windeck.cli.parser import csv_arguments as csv_arguments
+    from windeck.cli.session import UsageError as UsageError
+    from windeck.cli.show import first_rows as first_rows
+    from windeck.cli.show import parse_slice as parse_slice
+    from windeck.cli.tree import Leaf as Leaf
+    from windeck.cli.tree import lines as tree_lines
+    from windeck.columns.dtypes import check_dtype as check_dtype
+    from windeck.diagnosis.drawing import rate_bars as rate_bars
+    from windeck.diagnosis.loops import Feed as Feed
+    from windeck.diagnosis.loops import Limit as Limit
+    from windeck.diagnosis.loops import request as request
+    from windeck.diagnosis.loops import run_feed as run_feed
+    from windeck.diagnosis.loops import run_step as run_step
+    from windeck.diagnosis.machine import measure_disk as measure_disk
+    from windeck.diagnosis.machine import measure_machine as measure_machine
+    from windeck.diagnosis.machine import measure_network as measure_network
+    from windeck.diagnosis.measurements import FORMAT as FORMAT
+    from windeck.diagnosis.processes import ProcessUsage as ProcessUsage
+    from windeck.diagnosis.processes import children as children
+    from windeck.diagnosis.processes import data_files as data_files
+    from windeck.diagnosis.processes import received_bytes as received_bytes
+    from windeck.diagnosis.processes import snapshot as snapshot
+    from windeck.diagnosis.processes import thread_usage as thread_usage
+    from windeck.diagnosis.subjects import size_of as size_of
+    from windeck.diagnosis.tables import aligned as aligned
+    from windeck.diagnosis.tables import compared_table as compared_table
+    from windeck.diagnosis.verdict import findings_of as findings_of
+    from windeck.diagnosis.verdict import loader_shares as loader_shares
+    from windeck.diagnosis.verdict import lost_shares as lost_shares
+    from windeck.diagnosis.verdict import needed_workers as needed_workers
+    from windeck.diagnosis.verdict import others_share as others_share
+    from windeck.diagnosis.verdict import sample_rate as sample_rate
+    from windeck.documents.checking import FileChecker as FileChecker
+    from windeck.documents.counts import DeclaredCounts as DeclaredCounts
+    from windeck.documents.counts import ShardCounts as ShardCounts
+    from windeck.documents.counts import footer_counts as footer_counts
+    from windeck.documents.counts import normal_path as normal_path
+    from windeck.documents.counts import read_counts as read_counts
+    from windeck.documents.discovery import discover as discover
+    from windeck.documents.discovery import first_unmatched as first_unmatched
+    from windeck.documents.discovery import parse_patterns as parse_patterns
+    from windeck.documents.discovery import path_filter as path_filter
+    from windeck.documents.mds import _parse_index as parse_mds_index
+    from windeck.documents.mds import find_shards as find_mds_shards
+    from windeck.documents.megatron import find_shards as find_megatron_shards
+    from windeck.documents.read_ahead import ReadAhead as ReadAhead
+    from windeck.documents.readers import DocumentOptions as DocumentOptions
+    from windeck.documents.readers import open_shard as open_shard
+    from windeck.documents.token_files import read_array as read_array
+    from windeck.documents.tokenization import tokenize as tokenize
+    from windeck.documents.tokenization import tokenizer_name as tokenizer_name
+    from windeck.documents.verification import PRIME as PRIME
+    from windeck.documents.verification import combine_digests as combine_digests
+    from windeck.documents.verification import file_digest as file_digest
+    from windeck.embeddings.ops import embedding_lookup as embedding_lookup
+    from windeck.io.blocks import RangedIpcFile as RangedIpcFile
+    from windeck.io.blocks import RangedParquetFile as RangedParquetFile
+    from windeck.io.blocks import unchanged as unchanged
+    from windeck.io.cache import _LOCKS as LOCKS
+    from windeck.io.cache import _TRAILER_BYTES as TRAILER_BYTES
+    from windeck.io.cache import _lock_number as lock_number
+    from windeck.io.cache import object_key as object_key
+    from windeck.io.clients import ArrowClient as ArrowClient
+    from windeck.io.clients import FsspecClient as FsspecClient
+    from windeck.io.clients import WrongAnswer as WrongAnswer
+    from windeck.io.clients import _s3_options as s3_options
+    from windeck.io.clients import connect as connect
+    from windeck.io.csv_options import WORDS as MISSING_WORDS
+    from windeck.io.csv_times import parse_times as parse_times
+    from windeck.io.footers import ipc_layout as ipc_layout
+    from windeck.io.ranges import REQUESTS as REMOTE_REQUESTS
+    from windeck.io.ranges import merge_ranges as merge_ranges
+    from windeck.io.remote import Mount as Mount
+    from windeck.io.remote import _classify as classify_error
+    from windeck.io.remote import mount_url as mount_url
+    from windeck.io.row_reader import LOCAL_THREADS as LOCAL_THREADS
+    from windeck.io.row_reader import _Workers as Workers
+    from windeck.loader.agreement import check_agreement as check_agreement
+    from windeck.loader.batch import BatchBuilder as BatchBuilder
+    from windeck.loader.batch import PinnedGather as PinnedGather
+    from windeck.loader.batch import split_rows as split_rows
+    from windeck.loader.batch import split_tensor as split_tensor
+    from windeck.loader.batch_groups import GROUP_BYTES as BATCH_GROUP_BYTES
+    from windeck.loader.device import DeviceBatchBuilder as DeviceBatchBuilder
+    from windeck.loader.device import DeviceOrder as DeviceOrder
+    from windeck.loader.device import builder_on_device as builder_on_device
+    from windeck.loader.pace import Pace as Pace
+    from windeck.loader.prefetch import Prefetcher as Prefetcher
+    from windeck.loader.row_random import RowRandom as RowRandom
+    from windeck.loader.row_random import philox as philox
+    from windeck.loader.schedule import Slots as Slots
+    from windeck.loader.schedule import SlotSchedule as SlotSchedule
+    from windeck.loader.schedule import assign_slots as assign_slots
+    from windeck.loader.schedule import own_ranges as own_ranges
+    from windeck.loader.served import add_up as add_up
+    from windeck.loader.served import kept_ranges as kept_ranges
+    from windeck.loader.sharding import Exclusions as Exclusions
+    from windeck.loader.sharding import Sharding as Sharding
+    from windeck.loader.shared_position import MOST_LOOPS as MOST_LOOPS
+    from windeck.loader.state import load_stream_position as load_stream_position
+    from windeck.loader.state import stream_state as stream_state
+    from windeck.loader.weights import LONGEST_PERIOD as LONGEST_PERIOD
+    from windeck.loader.weights import LONGEST_TABLE as LONGEST_TABLE
+    from windeck.loader.weights import exact_shares as exact_shares
+    from windeck.loader.weights import slot_counts as slot_counts
+    from windeck.packing.options import KEYS as PACKED_KEYS
+    from windeck.packing.served import as_ranges as as_ranges
+    from windeck.packing.served import place_documents as place_documents
+    from windeck.preparation.engines import run_tasks as run_tasks
+    from windeck.preparation.plan import SourceFile as SourceFile
+    from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
+    from windeck.preparation.stored_scalers import scaler_to_arrow as scaler_to_arrow
+    from windeck.preparation.widening import wider_types as wider_types
+    from windeck.sources.members import source_members as source_members
+    from windeck.sources.members import stream_members as stream_members
+    from windeck.table.first_pass import _FORMAT as FIRST_PASS_FORMAT
+    from windeck.table.first_pass import FirstPass as FirstPass
+    from windeck.table.first_pass import _decode as decode_first_pass
+    from windeck.table.first_pass import _encode as encode_first_pass
+    from windeck.table.group_cache import GroupCache as GroupCache
+    from windeck.windows.device import DeviceWindows as DeviceWindows
+    from windeck.windows.device_balanced import DeviceBalancedEpoch as DeviceBalancedEpoch
+    from windeck.windows.device_balanced import DeviceBalancedWindows as DeviceBalancedWindows
+    from windeck.windows.index import WindowSpan as WindowSpan
+    from windeck.windows.streamed import BlockedWindows as BlockedWindows
+    from windeck.windows.streamed import StreamedGatherer as StreamedGatherer
+
+#: Those with another name here than there.
+__all__ = [
+    "BATCH_GROUP_BYTES",
+    "FETCH_PORTION_BYTES",
+    "FIRST_PASS_FORMAT",
+    "LOCKS",
+    "MISSING_WORDS",
+    "OPCODES",
+    "OPTION_NOTES",
+    "OPTION_WORDS",
+    "PACKED_KEYS",
+    "REMOTE_REQUESTS",
+    "TRAILER_BYTES",
+    "Workers",
+    "check_equal_options",
+    "check_unclaimed_names",
+    "classify_error",
+    "decode_first_pass",
+    "describe_error",
+    "encode_first_pass",
+    "encode_segment_list",
+    "find_holders",
+    "find_mds_shards",
+    "find_megatron_shards",
+    "lock_number",
+    "parse_block_index",
+    "parse_mds_index",
+    "parse_segment_index",
+    "parse_segment_list",
+    "rebuild_error",
+    "s3_options",
+    "shard_ranges",
+    "table_problem",
+    "tensor_entry",
+    "tensor_statistics",
+    "tree_lines",
+    "write_to_database",
+]
+
+#: What tests replace, or read as it is at the time: a name, and the module that has it. The name
+#: is the last part of that of the module, and the place in it.
+MODULE_OF = {
+    "parallel.THREADS": "windeck._util.parallel",
+    "retry.FIRST_ANSWER_SECONDS": "windeck._util.retry",
+    "retry.OPENING": "windeck._util.retry",
+    "retry.REQUESTS": "windeck._util.retry",
+    "threads.Task.wait": "windeck._util.threads",
+    "threads._running": "windeck._util.threads",
+    "background._current": "windeck.checkpoint.background",
+    "copying.opened": "windeck.checkpoint.copying",
+    "keyed._READ_BYTES": "windeck.checkpoint.foreign.keyed",
+    "chunks.wait_for_device": "windeck.checkpoint.format.chunks",
+    "manifests._known_saves": "windeck.checkpoint.format.manifests",
+    "values.LARGEST_PAYLOAD": "windeck.checkpoint.format.values",
+    "group_saving.copy_tensors": "windeck.checkpoint.group_saving",
+    "fetching.wait_for_device": "windeck.checkpoint.read.fetching",
+    "verifying.MOST": "windeck.checkpoint.read.verifying",
+    "exporting.write_json": "windeck.checkpoint.safetensors.exporting",
+    "files._LARGEST_HEADER": "windeck.checkpoint.safetensors.files",
+    "sharded_saving.merge_shards": "windeck.checkpoint.sharded_saving",
+    "sharded_saving.write_part": "windeck.checkpoint.sharded_saving",
+    "embedded.remove": "windeck.checkpoint.stores.embedded",
+    "leveldb._open_database": "windeck.checkpoint.stores.leveldb",
+    "objects.SEGMENT_BYTES": "windeck.checkpoint.stores.objects",
+    "objects.write_object": "windeck.checkpoint.stores.objects",
+    "protocol.MIN_SPLIT_BYTES": "windeck.checkpoint.stores.protocol",
+    "redis._scan_node": "windeck.checkpoint.stores.redis",
+    "rocksdb.RocksDBStore._open_engine": "windeck.checkpoint.stores.rocksdb",
+    "rocksdb.SETTLING_SECONDS": "windeck.checkpoint.stores.rocksdb",
+    "rocksdb.TABLE_BYTES": "windeck.checkpoint.stores.rocksdb",
+    "rocksdb_bulk.THREADS": "windeck.checkpoint.stores.rocksdb_bulk",
+    "rocksdb_sst.BUFFER_BYTES": "windeck.checkpoint.stores.rocksdb_sst",
+    "rocksdb_sst.LARGE_BYTES": "windeck.checkpoint.stores.rocksdb_sst",
+    "rocksdb_sst.create_file": "windeck.checkpoint.stores.rocksdb_sst",
+    "urls._registered": "windeck.checkpoint.stores.urls",
+    "writing.MIN_SPLIT_BYTES": "windeck.checkpoint.tables.writing",
+    "writing.READ_BYTES": "windeck.checkpoint.tables.writing",
+    "writing._BlocksWriter._encode_block": "windeck.checkpoint.tables.writing",
+    "copies.LentTensors.wait": "windeck.checkpoint.write.copies",
+    "incremental._VALUE_BYTES": "windeck.checkpoint.write.incremental",
+    "catalog.find_commit": "windeck.cli.catalog",
+    "catalog.tensor_bytes": "windeck.cli.catalog",
+    "demo._show": "windeck.cli.demo",
+    "demo_data.write_load_curve": "windeck.cli.demo_data",
+    "ls.tensor_bytes": "windeck.cli.ls",
+    "main.find_spec": "windeck.cli.main",
+    "contents.time": "windeck.cli.page.contents",
+    "device._free_bytes": "windeck.columns.device",
+    "device_orders.walk": "windeck.device_orders",
+    "diagnosing.uses_gpu": "windeck.diagnosis.diagnosing",
+    "loops.synchronize": "windeck.diagnosis.loops",
+    "loops.uses_gpu": "windeck.diagnosis.loops",
+    "machine._TEMPORARY": "windeck.diagnosis.machine",
+    "processes._pids": "windeck.diagnosis.processes",
+    "processes._read": "windeck.diagnosis.processes",
+    "counts.count_shard": "windeck.documents.counts",
+    "documents.file_limit": "windeck.documents.documents",
+    "mds._CHUNK_BYTES": "windeck.documents.mds",
+    "megatron._CHUNK": "windeck.documents.megatron",
+    "nanogpt._CHUNK_BYTES": "windeck.documents.nanogpt",
+    "nanogpt.read_array": "windeck.documents.nanogpt",
+    "readers.DocumentOptions.open": "windeck.documents.readers",
+    "token_files.map_documents": "windeck.documents.token_files",
+    "token_files.read_exactly": "windeck.documents.token_files",
+    "tokenization._BATCH_CHARACTERS": "windeck.documents.tokenization",
+    "blocks.GAP_BYTES": "windeck.io.blocks",
+    "blocks.RangedIpcFile.batches": "windeck.io.blocks",
+    "blocks.RangedIpcFile.stored_bytes": "windeck.io.blocks",
+    "cache._verified": "windeck.io.cache",
+    "cache._warned": "windeck.io.cache",
+    "cache._write": "windeck.io.cache",
+    "cache.open": "windeck.io.cache",
+    "csv.BATCH_ROWS": "windeck.io.csv",
+    "csv._SAMPLE_BYTES": "windeck.io.csv",
+    "filesystem._DOWNLOAD_BYTES": "windeck.io.filesystem",
+    "filesystem.load": "windeck.io.filesystem",
+    "filesystem.open_input": "windeck.io.filesystem",
+    "filesystem.upload": "windeck.io.filesystem",
+    "ranges.GAP_BYTES": "windeck.io.ranges",
+    "ranges.REQUEST_BYTES": "windeck.io.ranges",
+    "ranges.RemoteFile._fetch": "windeck.io.ranges",
+    "reading._CACHED_BYTES": "windeck.io.reading",
+    "record_batches.BATCH_ROWS": "windeck.io.record_batches",
+    "record_batches._COLUMNS": "windeck.io.record_batches",
+    "record_batches._VALUES": "windeck.io.record_batches",
+    "row_reader.CACHED_BYTES": "windeck.io.row_reader",
+    "row_reader.PORTION_BYTES": "windeck.io.row_reader",
+    "row_reader.READING_BYTES": "windeck.io.row_reader",
+    "row_reader.RowReader.scan": "windeck.io.row_reader",
+    "shared_memory.__file__": "windeck.io.shared_memory",
+    "writing.upload": "windeck.io.writing",
+    "batch_groups.__file__": "windeck.loader.batch_groups",
+    "device.POSITIONS_AT_A_TIME": "windeck.loader.device",
+    "prefetch.Prefetcher.get": "windeck.loader.prefetch",
+    "prefetch.__file__": "windeck.loader.prefetch",
+    "prefetch.perf_counter": "windeck.loader.prefetch",
+    "shared_position.__file__": "windeck.loader.shared_position",
+    "shared_position._main_process": "windeck.loader.shared_position",
+    "shared_position.get_worker_info": "windeck.loader.shared_position",
+    "device.TOKENS_AT_A_TIME": "windeck.packing.device",
+    "global_shuffle.LARGE_BLOCK": "windeck.packing.global_shuffle",
+    "layout.MAX_PARTS": "windeck.packing.layout",
+    "prepared_files.write_parquet": "windeck.preparation.prepared_files",
+    "sorted_files.write_batches": "windeck.preparation.sorted_files",
+    "protocols.__all__": "windeck.sources.protocols",
+    "protocols.__dict__": "windeck.sources.protocols",
+    "derived.ROWS_AT_A_TIME": "windeck.table.derived",
+    "first_pass.COUNTED_STEPS": "windeck.table.first_pass",
+    "group_cache.GroupCache.get": "windeck.table.group_cache",
+    "timestamps.ROWS_AT_A_TIME": "windeck.table.timestamps",
+    "coverage.ROWS_AT_A_TIME": "windeck.windows.coverage",
+    "device.STRIDED": "windeck.windows.device",
+    "device.VALUES_AT_A_TIME": "windeck.windows.device",
+    "device._DeviceRows": "windeck.windows.device",
+    "device._DeviceRows.lookups": "windeck.windows.device",
+    "device.resolve_device": "windeck.windows.device",
+    "device_balanced.DeviceBalancedEpoch._check": "windeck.windows.device_balanced",
+    "device_balanced.DeviceBalancedEpoch.base_samples": "windeck.windows.device_balanced",
+    "filters.ROWS_AT_A_TIME": "windeck.windows.filters",
+    "origins._live": "windeck.windows.origins",
+    "scaler_fitting.ROWS_AT_A_TIME": "windeck.windows.scaler_fitting",
+    "scaler_fitting.SAMPLE_BYTES": "windeck.windows.scaler_fitting",
+    "static_columns.ROWS_AT_A_TIME": "windeck.windows.static_columns",
+    "streamed.BlockedWindows.load": "windeck.windows.streamed",
+    "streamed.SKIPPED_ROWS": "windeck.windows.streamed",
+}
+
+#: Private attributes of objects that tests read or set, without the underscore.
+ATTRIBUTES = {
+    "accelerator",
+    "ahead",
+    "anchor",
+    "batches",
+    "copy_stream",
+    "creator",
+    "db",
+    "decoded",
+    "gatherer",
+    "heads",
+    "held",
+    "keys",
+    "layout",
+    "lock",
+    "loops",
+    "memory",
+    "name_of",
+    "noted",
+    "number",
+    "open",
+    "optimizers",
+    "order",
+    "padded",
+    "pending",
+    "pinned",
+    "ready",
+    "record",
+    "rows",
+    "schedulers",
+    "seconds",
+    "sharding",
+    "shards",
+    "shared",
+    "slots",
+    "spare",
+    "spec",
+    "starts",
+    "stops",
+    "streamed_windows",
+    "taking",
+    "task",
+    "threads",
+    "tokens",
+    "values",
+    "writable",
+    "write",
+}
+
+
+def _imports() -> dict[str, tuple[str, str]]:
+    """Return module and name of each import for types above, by the name that tests use."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    return {
+        name.asname or name.name: (node.module, name.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("windeck.")
+        for name in node.names
+    }
+
+
+#: Inner names: the functions and classes that are tested alone.
+IMPORTED = _imports()
+
+
+def __getattr__(name: str) -> Any:
+    """Import an inner name when a test asks for it: many need torch or a database."""
+    if name not in IMPORTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = IMPORTED[name]
+    return getattr(import_module(module), attribute)
+
+
+def _place(name: str) -> tuple[Any, str]:
+    """Return the module or class, and the attribute, of a name of `MODULE_OF`."""
+    *path, attribute = name.split(".")[1:]
+    owner = import_module(MODULE_OF[name])
+    for part in path:
+        owner = getattr(owner, part)
+    return owner, attribute
+
+
+def original(name: str) -> Any:
+    """Return the value of a name of `MODULE_OF`."""
+    return getattr(*_place(name))
+
+
+def plant(patch: pytest.MonkeyPatch, name: str, value: object) -> None:
+    """Replace the value of a name of `MODULE_OF` until the patch ends."""
+    patch.setattr(*_place(name), value, raising=name != "cache.open")
+
+
+@contextmanager
+def planted(name: str, value: object) -> Iterator[None]:
+    """Replace the value of a name of `MODULE_OF` in a block."""
+    former = original(name)
+    replace(name, value)
+    try:
+        yield
+    finally:
+        replace(name, former)
+
+
+def replace(name: str, value: object) -> None:
+    """Replace the value of a name of `MODULE_OF` for the rest of the process."""
+    setattr(*_place(name), value)
+
+
+def inside(value: object, name: str) -> Any:
+    """Return a private attribute of an object."""
+    assert name in ATTRIBUTES
+    return getattr(value, f"_{name}")
+
+
+def assign(value: object, name: str, given: object) -> None:
+    """Set a private attribute of an object."""
+    assert name in ATTRIBUTES
+    setattr(value, f"_{name}", given)
