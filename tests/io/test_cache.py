@@ -433,7 +433,8 @@ class TestProcesses:
         code = (
             "import sys; from support.internals import replace; "
             "from windeck.io import filesystem as f; "
-            "replace('filesystem._DOWNLOAD_BYTES', 20_000); replace('ranges.REQUEST_BYTES', 20_000); "
+            "replace('filesystem._DOWNLOAD_BYTES', 20_000); "
+            "replace('ranges.REQUEST_BYTES', 20_000); "
             "f.read_bytes(f.absolute(sys.argv[1], storage_options=eval(sys.argv[2]), "
             "cache_dir=sys.argv[3]))"
         )

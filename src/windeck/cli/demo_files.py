@@ -15,7 +15,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from windeck.cli.demo_data import load_curve
-from windeck.io.local_files import atomic_file, write_pieces
+from windeck.io.local_files import atomic_file, write_buffers
 
 Tokens = npt.NDArray[np.integer]
 
@@ -128,10 +128,10 @@ def write_token_files(root: Path, documents: int = 100) -> None:
     end = np.array([END], "<u2")
     split = len(docs) * 9 // 10
     for name, some in (("train", docs[:split]), ("val", docs[split:])):
-        write_pieces(nanogpt / f"{name}.bin", (_bytes(doc, end) for doc in some))
+        write_buffers(nanogpt / f"{name}.bin", (_bytes(doc, end) for doc in some))
     tokens = b"".join(_bytes(end, doc) for doc in docs)
     header = struct.pack("<3i", 20240520, 1, len(tokens) // 2).ljust(1024, b"\0")
-    write_pieces(llmc / "corpus_train_000001.bin", (header, tokens))
+    write_buffers(llmc / "corpus_train_000001.bin", (header, tokens))
     _write_megatron(megatron / "corpus_text_document", [_bytes(doc, end) for doc in docs])
     # An array has its size before it, in one byte or two; the other column is bare bytes of int64.
     sizes = [bytes([4, len(d)]) if len(d) < 256 else struct.pack("<BH", 5, len(d)) for d in docs]
@@ -139,7 +139,7 @@ def write_token_files(root: Path, documents: int = 100) -> None:
     _write_mds(root / "mds" / "train", "ndarray:uint16", arrays)
     _write_mds(root / "mds" / "bytes", "bytes", [doc.astype("<i8").tobytes() for doc in docs])
     lines = (json.dumps({"text": text}).encode() + b"\n" for text in texts)
-    write_pieces(jsonl / "texts.jsonl", lines)
+    write_buffers(jsonl / "texts.jsonl", lines)
     _write_parquet(pa.table({"text": texts}), parquet / "texts.parquet")
 
 
@@ -149,12 +149,12 @@ def _bytes(*arrays: Tokens) -> bytes:
 
 def _write_megatron(path: Path, docs: Sequence[bytes]) -> None:
     """Write a pair of files of Megatron-LM; each document is one sequence of uint16."""
-    write_pieces(path.with_suffix(".bin"), docs)
+    write_buffers(path.with_suffix(".bin"), docs)
     sizes = np.array([len(doc) // 2 for doc in docs], "<i4")
     pointers = np.concatenate([[0], np.cumsum(sizes, dtype="<i8")[:-1] * 2]).astype("<i8")
     head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(docs), len(docs) + 1)
     ends = np.arange(len(docs) + 1, dtype="<i8")
-    write_pieces(path.with_suffix(".idx"), (head, _bytes(sizes, pointers, ends)))
+    write_buffers(path.with_suffix(".idx"), (head, _bytes(sizes, pointers, ends)))
 
 
 def _write_mds(folder: Path, encoding: str, values: Sequence[bytes]) -> None:
@@ -171,8 +171,8 @@ def _write_mds(folder: Path, encoding: str, values: Sequence[bytes]) -> None:
     raw = {"basename": "shard.00000.mds", "bytes": int(offsets[-1]), "hashes": {}}
     shard = {**config, "samples": len(samples), "raw_data": raw, "zip_data": None}
     folder.mkdir(parents=True, exist_ok=True)
-    write_pieces(folder / "shard.00000.mds", (head, *samples))
-    write_pieces(folder / "index.json", [json.dumps({"version": 2, "shards": [shard]}).encode()])
+    write_buffers(folder / "shard.00000.mds", (head, *samples))
+    write_buffers(folder / "index.json", [json.dumps({"version": 2, "shards": [shard]}).encode()])
 
 
 def write_clicks(path: Path, *, rows: int = 10_000, seed: int = 0) -> None:
