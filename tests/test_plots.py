@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import windeck as wd
+from support.internals import write_load_curve
 from support.pages import Page
 from support.programs import printed
-from windeck.cli.demo_data import write_load_curve
 from windeck.orders import plot_order
 
 matplotlib = pytest.importorskip("matplotlib")

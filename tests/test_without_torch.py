@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.programs import printed
-from windeck.columns.dtypes import DTYPES
+from windeck.columns import DTYPES
 
 #: Hides torch from a process, as if it were not installed.
 HIDE = "import sys\nsys.modules['torch'] = None\n"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windeck as wd
-from windeck.cli.demo_files import write_clicks, write_files, write_parts, write_token_files
+from support.internals import write_clicks, write_files, write_parts, write_token_files
 from windeck.cli.main import main
 
 

@@ -16,6 +16,7 @@ import pytest
 from pyarrow import feather
 
 import windeck as wd
+from support.internals import plant
 from support.programs import command
 from support.token_files import llm_c_header, write_mds, write_megatron
 
@@ -155,9 +156,7 @@ def test_the_description_is_also_text() -> None:
 
 
 def test_a_long_table_is_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windeck.cli.description import tables
-
-    monkeypatch.setattr(tables, "SAMPLE_ROWS", 500)
+    plant(monkeypatch, "tables.SAMPLE_ROWS", 500)
     pq.write_table(curves(), "curves.parquet", row_group_size=100)
     found = described("curves.parquet")
     assert (found["rows"], found["sampled_rows"], found["rows_are_exact"]) == (800, 500, True)
@@ -169,9 +168,7 @@ def test_a_long_table_is_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_long_text_is_judged_by_its_first_lines(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windeck.cli.description import tables
-
-    monkeypatch.setattr(tables, "SAMPLE_CSV", 10_000)
+    plant(monkeypatch, "tables.SAMPLE_CSV", 10_000)
     lines = ["t,load", *(f"{number},{math.sin(number):.6f}" for number in range(5000))]
     data = "\n".join(lines).encode()
     with pa.output_stream(name) as stream:
@@ -298,19 +295,17 @@ def test_documents_of_every_format(write: Callable[[], str], said: str) -> None:
 
 
 def test_of_many_files_the_first_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windeck.cli.description import corpora
-
     Path("corpus").mkdir()
     for part in range(5):
         table = pa.table({"tokens": pa.array(TOKENS, pa.list_(pa.uint16()))})
         pq.write_table(table, f"corpus/a.part{part}.parquet")
     size = Path("corpus/a.part0.parquet").stat().st_size
-    monkeypatch.setattr(corpora, "_COUNTED_BYTES", 2 * size)
+    plant(monkeypatch, "corpora._COUNTED_BYTES", 2 * size)
     found = described("corpus")
     assert (found["documents"], found["counted_files"], found["files"]) == (40, 2, 5)
     assert "from a sample: 2 files of 5 counted" in found["notes"]
     assert len(executed(found)["documents"]) == 100
-    monkeypatch.setattr(corpora, "_COUNTED_BYTES", 1)
+    plant(monkeypatch, "corpora._COUNTED_BYTES", 1)
     found = described("corpus")
     assert (found["documents"], found["tokens"]) == (None, None)
     executed(found)

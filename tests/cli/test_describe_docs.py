@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import write_load_curve
 from support.pages import Page
 from support.programs import command
-from windeck.cli.demo_data import write_load_curve
 
 PAGE = Page("docs/describe.md")
 

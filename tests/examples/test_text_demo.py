@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from models.text_oracle import Corpus, Packed, Packing, Streamed
+from support.internals import LEFT_OUT, write_corpus, write_shard
 from support.loaded_examples import example
 from support.text_mixtures import Mixed
-from windeck.cli.demo_files import LEFT_OUT, write_corpus, write_shard
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pytest
 import torch
 
+from support.internals import write_shard
 from support.loaded_examples import EXAMPLES, example
-from windeck.cli.demo_files import write_shard
 
 SCRIPT = EXAMPLES / "fms_order.py"
 EOS = 999

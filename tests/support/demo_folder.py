@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from windeck.cli.demo_data import write_load_curve
-from windeck.cli.demo_files import write_files
+from support.internals import write_files, write_load_curve
 
 
 @cache

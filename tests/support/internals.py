@@ -87,6 +87,13 @@ if TYPE_CHECKING:
     from windeck.cli.demo_data import infer_columns as infer_columns
     from windeck.cli.demo_data import timestamps as timestamps
     from windeck.cli.demo_data import write_load_curve as write_load_curve
+    from windeck.cli.demo_files import LEFT_OUT as LEFT_OUT
+    from windeck.cli.demo_files import write_clicks as write_clicks
+    from windeck.cli.demo_files import write_corpus as write_corpus
+    from windeck.cli.demo_files import write_files as write_files
+    from windeck.cli.demo_files import write_parts as write_parts
+    from windeck.cli.demo_files import write_shard as write_shard
+    from windeck.cli.demo_files import write_token_files as write_token_files
     from windeck.cli.demo_job import Job as Job
     from windeck.cli.demo_job import compare_runs as compare_runs
     from windeck.cli.demo_job import expected_samples as expected_samples
@@ -319,6 +326,9 @@ MODULE_OF = {
     "demo_data.write_load_curve": "windeck.cli.demo_data",
     "ls.tensor_bytes": "windeck.cli.ls",
     "main.find_spec": "windeck.cli.main",
+    "corpora._COUNTED_BYTES": "windeck.cli.description.corpora",
+    "tables.SAMPLE_CSV": "windeck.cli.description.tables",
+    "tables.SAMPLE_ROWS": "windeck.cli.description.tables",
     "contents.time": "windeck.cli.page.contents",
     "device._free_bytes": "windeck.columns.device",
     "device_orders.walk": "windeck.device_orders",
