@@ -34,6 +34,7 @@ from windeck.windows.specification import (
     Layout,
     Names,
     OutputDtypes,
+    SeriesColumns,
     WindowSpec,
     names_of,
 )
@@ -201,7 +202,7 @@ class Windows:
         min_observed_future: int | None = None,
         masks: bool | None = None,
     ) -> None:
-        if not isinstance(table, Table):
+        if not isinstance(table, SeriesColumns):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
         span = WindowSpan(
             context_length,
