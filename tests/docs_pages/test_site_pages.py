@@ -39,7 +39,13 @@ def test_pages_of_other_libraries_have_the_same_parts(path: Path) -> None:
 @pytest.mark.parametrize("path", START, ids=lambda path: path.stem)
 def test_notebook_has_the_code_of_its_page(path: Path, tmp_path: Path) -> None:
     """Cells of code are the blocks in their order, so a notebook runs where its page runs."""
-    command = [sys.executable, ROOT / "docs" / "notebooks.py", path, "--out", tmp_path]
+    command = [
+        sys.executable,
+        str(ROOT / "docs" / "notebooks.py"),
+        str(path),
+        "--out",
+        str(tmp_path),
+    ]
     subprocess.run(command, check=True)
     notebook = json.loads((tmp_path / f"{path.stem}.ipynb").read_text(encoding="utf-8"))
     cells: dict[str, list[str]] = {"code": [], "markdown": []}
