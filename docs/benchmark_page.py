@@ -230,7 +230,7 @@ def short(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}".removesuffix(".0")
 
 
-LEFT, WIDTH, STEP = 430, 760, 34
+LEFT, WIDTH, STEP = 300, 660, 34
 STYLE = """\
 <style>
 text { font: 13px system-ui, sans-serif; fill: #1b1f24 }
@@ -245,7 +245,7 @@ line { stroke: #8c959f; stroke-width: 1 }
 
 def picture(kind: Kind, ratios: list[float]) -> str:
     """Return an SVG with a bar for each ratio, from 1 to the right or to the left."""
-    least = min(-1.0, *(math.log10(ratio) for ratio in ratios))
+    least = min(-0.4, *(math.log10(ratio) for ratio in ratios))
     most = max(1.0, *(math.log10(ratio) for ratio in ratios))
     scale = (WIDTH - LEFT - 60) / (most - least)
     one = LEFT - least * scale

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.page_session import blocks_of
 from support.pages import ROOT, Page
 from test_pages import faults_of_links
 
@@ -39,13 +40,16 @@ def test_pages_of_other_libraries_have_the_same_parts(path: Path) -> None:
 @pytest.mark.parametrize("path", START, ids=lambda path: path.stem)
 def test_notebook_has_the_code_of_its_page(path: Path, tmp_path: Path) -> None:
     """Cells of code are the blocks in their order, so a notebook runs where its page runs."""
-    command = [sys.executable, ROOT / "docs" / "notebooks.py", path, "--out", tmp_path]
+    script = str(ROOT / "docs" / "notebooks.py")
+    command = [sys.executable, script, str(path), "--out", str(tmp_path)]
     subprocess.run(command, check=True)
     notebook = json.loads((tmp_path / f"{path.stem}.ipynb").read_text(encoding="utf-8"))
     cells: dict[str, list[str]] = {"code": [], "markdown": []}
     for cell in notebook["cells"]:
         cells[cell["cell_type"]].append("".join(cell["source"]))
-    assert [cell + "\n" for cell in cells["code"]] == Page(str(path)).blocks
+    in_python = [cell + "\n" for cell in cells["code"] if not cell.startswith("%%bash\n")]
+    assert in_python == Page(str(path)).blocks
+    assert len(cells["code"]) == len(list(blocks_of(path.read_text(encoding="utf-8"))))
     assert cells["markdown"][0].startswith("# ")
     assert not any("](" in cell for cell in cells["markdown"])
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
