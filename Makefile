@@ -14,7 +14,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 SOURCES := $(shell find cpp -type f -name '*.?pp' 2>/dev/null)
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
-.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize docs-test bench wheel clean
+.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize docs docs-test bench wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,11 @@ $(VENV)/.lint: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 
 $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 	$(call installed,all,bench)
+
+$(VENV)/.docs: $(VENV)/.test pyproject.toml
+	$(PIP) 'pip>=25.1'  # earlier ones know no --group
+	$(PIP) --group docs
+	@touch $@
 
 # --- what users run ------------------------------------------------------------------------------
 
@@ -116,6 +121,9 @@ format: $(VENV)/.lint  ## format all sources
 
 stubs: $(VENV)/.test  ## regenerate src/windeck/_core.pyi from the built extension
 	$(BIN)/python tests/stubs.py > build/_core.pyi && mv build/_core.pyi src/windeck/_core.pyi
+
+docs: $(VENV)/.docs  ## the site, in build/site; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/site
 
 docs-test: $(VENV)/.test  ## every code block of every page, as written; ARGS="-k quickstart" for some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -rA --no-header -q tests/test_docs_code.py $(ARGS)

@@ -1,55 +1,47 @@
-"""Code in the README and in the walk through the library runs, and links lead somewhere."""
+"""The README and the first page of the site: their figures, their length, and what they install."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from support.internals import write_load_curve
-from support.loaded_examples import example
+from support.internals import write_files
+from support.page_session import blocks_of
 from support.pages import ROOT, Page
-from windeck.cli.main import main
 
 PAGES = ["README.md", "docs/quickstart.md"]
+#: Pages that begin with figures.
+FIRST = ["README.md", "docs/index.md"]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a page, one after the other, on the kind of files they speak of."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "out").mkdir()
-    write_load_curve(tmp_path / "out" / "load-curve.parquet", sites=2, days=100)
-    assert example("text_demo").main(["--out", "out/text", "--corpus-only"]) == 0
-    Page(page).run()
-    for command in re.findall(r"^windeck (view .*?)(?: +#.*)?$", Page(page).text, re.MULTILINE):
-        main(shlex.split(command))
-
-
-def test_the_first_command_installs_what_the_readme_needs() -> None:
-    """`make demo` installs the stores that are used, and writes the files that are read."""
+def test_the_first_command_installs_what_the_readme_needs(tmp_path: Path) -> None:
+    """The demo writes the files that are read, and `make demo` has the extras of the README."""
     makefile = (ROOT / "Makefile").read_text()
     page = Page("README.md")
-    installed = re.search(r"^\$\(VENV\)/\.demo:.*\n\t\$\(call installed,(.*)\)$", makefile, re.M)
+    installed = re.search(
+        r"^\$\(VENV\)/\.demo:.*\n\t\$\(call installed,([^)]*\)?\w*)\)", makefile, re.M
+    )
+    extras = re.search(r"pip install 'windeck\[([\w,]+)\]'", page.text)
     assert installed is not None
-    stores = {scheme for block in page.blocks for scheme in re.findall(r'"(\w+)://\./', block)}
-    assert stores == {"rocksdb"}
-    assert {"cli", *stores} <= set(installed[1].split("$(comma)"))
+    assert extras is not None
+    assert installed[1].split("$(comma)") == extras[1].split(",")
     recipe = makefile.partition("\ndemo: ")[2].partition("\n\n")[0]
-    assert "windeck demo" in recipe
-    assert "text_demo.py --corpus-only" in recipe
+    assert recipe.count("windeck demo") == 1
+    write_files(tmp_path / "out")
     read = {path for block in page.blocks for path in re.findall(r'"(out/[\w/.-]+)"', block)}
-    assert read == {"out/load-curve.parquet", "out/text/stdlib-corpus"}
+    assert read == {"out/load-curve.parquet"}
 
 
-def test_the_headline_says_what_it_is_compared_with() -> None:
+@pytest.mark.parametrize("page", FIRST)
+def test_the_first_pages_say_what_is_compared(page: str) -> None:
     """Each ratio of the page is between the quartiles of the newest results."""
-    page, results = Page("README.md").text, Page("benchmarks/RESULTS.md").text
+    text, results = Page(page).text, Page("benchmarks/RESULTS.md").text
+    rows = [line for line in text.splitlines() if re.search(r"\| \d+ \|$", line)]
+    assert len(rows) == 3
     for rival, figure in (("numpy.random", "| order of 10^8 samples"),
-                          ("fills and masks", "(filled, masked, numbered)"),
                           ("values alone", "(values only)"),
                           ("numpy.memmap", "packed batches of 64 x 1,024")):  # fmt: skip
-        line = next(line for line in page.splitlines() if rival in line)
+        line = next(line for line in rows if rival in line)
         found = next(line for line in results.splitlines() if figure in line)
         ratio, quartiles = line.split("|")[-2], re.search(r"x \(([\d.]+) to ([\d.]+)\)", found)
         assert quartiles is not None
@@ -73,4 +65,7 @@ def test_no_two_pages_write_to_one_place() -> None:
 
 
 def test_the_readme_is_about_one_screen() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 65
+    (program,) = (block.code for block in blocks_of(text) if block.language == "python")
+    assert len(program.splitlines()) <= 12

@@ -1,4 +1,20 @@
-"""Training batches from columnar data, shuffled by a permutation and resumable from one integer."""
+"""Training batches from tables and token files: shuffled, and resumed exactly from one integer.
+
+    import windeck as wd
+
+Tables       `Table`, `Windows`, `Scaler`; `prepare` and `Prepared` for files in any order of rows
+Documents    `Documents`, `PackedSequences`; `JaggedTable` for rows with lists
+Loading      `Loader`, `Stream`, `Mixture`; for a `DataLoader` of torch `MapDataset`, `IterDataset`,
+             `OrderSampler` and `collate`; `doctor` says what a loop waits for
+Orders       `Permutation`, `BlockPermutation`, `Lanes`, `Sequential`, `LCG`, `ORDER_VERSION`;
+             `quality` measures an order, and returns a `Report`
+Embeddings   `EmbeddingTable`, `ShardedEmbeddingTable`, `TableOptimizer`
+Checkpoints  `from windeck import checkpoint`: `save`, `load`, ...
+Protocols    `windeck.sources`, for sources and streams of your own
+
+`help(wd.Loader)` describes a name, and `windeck --help` lists the commands. Documentation: the
+folder `docs` of the sources, from `docs/index.md`; `make docs` builds its site.
+"""
 
 from typing import TYPE_CHECKING, Any
 

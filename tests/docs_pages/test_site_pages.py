@@ -41,8 +41,8 @@ def test_pages_of_other_libraries_have_the_same_parts(path: Path) -> None:
 def test_notebook_has_the_code_of_its_page(path: Path, tmp_path: Path) -> None:
     """Cells of code are the blocks in their order, so a notebook runs where its page runs."""
     script = str(ROOT / "docs" / "notebooks.py")
-    command = [sys.executable, script, str(path), "--out", str(tmp_path)]
-    subprocess.run(command, check=True)
+    command = [sys.executable, script, path, "--out", tmp_path]
+    subprocess.run([*map(str, command)], check=True)
     notebook = json.loads((tmp_path / f"{path.stem}.ipynb").read_text(encoding="utf-8"))
     cells: dict[str, list[str]] = {"code": [], "markdown": []}
     for cell in notebook["cells"]:
