@@ -51,7 +51,6 @@ $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 	$(call installed,all,bench)
 
 $(VENV)/.docs: $(VENV)/.test pyproject.toml
-	$(PIP) 'pip>=25.1'  # earlier ones know no --group
 	$(PIP) --group docs
 	@touch $@
 

@@ -110,8 +110,8 @@ if TYPE_CHECKING:
     from windeck.cli.output import format_number as format_number
     from windeck.cli.output import format_size as format_size
     from windeck.cli.output import histogram_lines as histogram_lines
-    from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.page.contents import collect as collect
+    from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.parser import Namespace as Namespace
     from windeck.cli.parser import csv_arguments as csv_arguments
     from windeck.cli.session import UsageError as UsageError
