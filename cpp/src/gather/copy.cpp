@@ -51,31 +51,18 @@ class StripCopier {
           steps_values_(plan.steps * values_),
           bytes_(plan.steps * width_) {}
 
-    /// Every window, most of them whole: a memcpy each.
+    /// Every window, most of them by one copy each. Their first rows are computed before the loop
+    /// over copies.
     void copy_whole() const {
-        prefetch_first(plan_, task_);
-        for (std::int64_t w = task_.begin; w < task_.end; ++w) {
-            prefetch_ahead(plan_, task_, w);
-            const std::int64_t row = first_row_if_inside(w);
-            for (std::int64_t s = 0; s < strips_; ++s) {
-                if (row < 0) {
-                    window(w, s);
-                    continue;
-                }
-                const std::int64_t to = (w * strips_ + s) * steps_values_;
-                const std::byte* const from = source(s).data + row * source(s).source->stride;
-                std::byte* const values = out_.values + (to << plan_.log2_out);
-                std::uint8_t* const mask = out_.mask == nullptr ? nullptr : out_.mask + to;
-                if (source(s).find_nan) {
-                    fill_nan(source(s), from, steps_values_, values, mask);
-                    continue;
-                }
-                std::memcpy(values, from, static_cast<std::size_t>(bytes_));
-                if (mask != nullptr && !plan_.complete) {
-                    std::memset(mask, 1, static_cast<std::size_t>(steps_values_));
-                }
-            }
-        }
+        std::int64_t rows[max_windows];
+        const std::int64_t offset = plan_.spec->segments.front().offset;
+        const std::int64_t* const starts = task_.starts;
+        const std::int64_t count = task_.size();
+        const bool inside = plan_.inside;
+        for (std::int64_t i = 0; i < count; ++i)
+            rows[i] = inside ? starts[i] + offset : first_row_if_inside(i);
+        for (std::int64_t s = 0; s < strips_; ++s)
+            copy_strip(s, rows);
     }
 
     void copy_pieces() const {
@@ -95,6 +82,52 @@ class StripCopier {
     }
 
   private:
+    /// One strip of every window, from its first row; -1 for a window that leaves its series.
+    void copy_strip(std::int64_t strip, const std::int64_t* rows) const {
+        const ColumnPlan& column = source(strip);
+        if (column.find_nan) {
+            return for_whole(strip, rows, [&](auto* from, auto* to, auto* mask) {
+                fill_nan(column, from, steps_values_, to, mask);
+            });
+        }
+        const bool sets_mask = out_.mask != nullptr && !plan_.complete;
+        const auto values = static_cast<std::size_t>(steps_values_);
+        const auto bytes = static_cast<std::size_t>(bytes_);
+        for_whole(strip, rows, [=](auto* from, auto* to, auto* mask) {
+            std::memcpy(to, from, bytes);
+            if (sets_mask) std::memset(mask, 1, values);
+        });
+    }
+
+    /// Calls copy(from, to, mask) for a strip of every window in its series, and window() for the
+    /// others. Uses variables in place of members, which would be read again after every copy.
+    template <typename Copy>
+    void for_whole(std::int64_t strip, const std::int64_t* rows, const Copy& copy) const {
+        const PrefetchSpan span = plan_.spans[static_cast<std::size_t>(strip)];
+        const std::byte* const data = source(strip).data;
+        const std::int64_t stride = source(strip).source->stride;
+        const std::int64_t count = task_.size();
+        const std::int64_t ahead = std::min(plan_.ahead, count);
+        const std::int64_t first = (task_.begin * strips_ + strip) * steps_values_;
+        const std::int64_t apart = strips_ * steps_values_;
+        const std::int64_t bytes_apart = apart << plan_.log2_out;
+        std::byte* to = out_.values + (first << plan_.log2_out);
+        std::uint8_t* mask = out_.mask == nullptr ? nullptr : out_.mask + first;
+        const std::int64_t mask_apart = mask == nullptr ? 0 : apart;
+        for (std::int64_t i = 0; i < ahead; ++i)
+            prefetch(span, rows[i]);
+        for (std::int64_t i = 0; i < count; ++i) {
+            prefetch(span, rows[std::min(i + ahead, count - 1)]);
+            if (rows[i] < 0) {
+                window(task_.begin + i, strip);
+            } else {
+                copy(data + rows[i] * stride, to, mask);
+            }
+            to += bytes_apart;
+            mask += mask_apart;
+        }
+    }
+
     /// `n` values copied, with the fill where NaN was.
     void fill_nan(const ColumnPlan& source, const std::byte* from, std::int64_t n, std::byte* to,
                   std::uint8_t* mask) const {
@@ -106,12 +139,10 @@ class StripCopier {
         return plan_.sources[static_cast<std::size_t>(strip)];
     }
 
-    /// The first row of a window all of whose steps lie inside its series, else -1.
-    std::int64_t first_row_if_inside(std::int64_t w) const {
-        const auto* const bounds = plan_.bounds.data() + task_.series[w - task_.begin];
-        const bool on_window = plan_.spec->anchor == Anchor::window;
-        const std::int64_t row = (on_window ? task_.starts[w - task_.begin] : bounds[0]) +
-                                 plan_.spec->segments.front().offset;
+    /// The first row of the i-th window if all of its steps are inside its series, else -1.
+    std::int64_t first_row_if_inside(std::int64_t i) const {
+        const auto* const bounds = plan_.bounds.data() + task_.series[i];
+        const std::int64_t row = first_row(plan_, task_, i);
         const std::int64_t last = row + (plan_.steps - 1) * plan_.spec->dilation;
         return row >= bounds[0] && last < bounds[1] ? row : -1;
     }

@@ -13,9 +13,6 @@
 namespace windeck {
 namespace {
 
-/// Windows located at a time: enough to pay for the setting up, few enough for the cache.
-constexpr std::int64_t chunk = 128;
-
 void check_bounds(std::span<const std::int64_t> bounds, const WindowIndex& index) {
     if (bounds.empty() || bounds.front() < 0) {
         throw std::invalid_argument(bounds.empty()
@@ -56,7 +53,7 @@ void gather_field(const FieldPlan& plan, const Task& task, const FieldOut& out) 
         // All windows at once; those that leave their series clear the steps outside.
         const std::int64_t values = plan.steps * plan.columns;
         std::memset(out.mask + task.begin * values, 1,
-                    static_cast<std::size_t>((task.end - task.begin) * values));
+                    static_cast<std::size_t>(task.size() * values));
     }
     switch (plan.method) {
         case GatherMethod::strips:
@@ -91,11 +88,11 @@ void Gather::run(std::span<const std::int64_t> indices, std::span<const FieldOut
     index_->check(indices);
     const auto windows = static_cast<std::int64_t>(indices.size());
     const std::int64_t share = windows / (std::max(threads, 1) * std::int64_t{8}) + 1;
-    const std::int64_t grain = std::min(share, chunk);
+    const std::int64_t grain = std::min(share, max_windows);
     parallel_for(windows, grain, threads, [&](std::int64_t begin, std::int64_t end) {
         const auto some =
             indices.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-        std::int64_t located[2][chunk];  // where the caller wants neither
+        std::int64_t located[2][max_windows];  // where the caller wants neither
         std::int64_t* const of_series = series == nullptr ? located[0] : series + begin;
         std::int64_t* const at_row = starts == nullptr ? located[1] : starts + begin;
         index_->locate(some, of_series, at_row);

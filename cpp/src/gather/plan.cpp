@@ -175,7 +175,7 @@ void plan_coefficients(FieldPlan& plan) {
 /// processor itself prefetches the rest of a long window.
 void plan_prefetch(FieldPlan& plan) {
     constexpr std::int64_t line = 64;
-    const std::int64_t most = plan.method == GatherMethod::strips ? 4 : 32;
+    const std::int64_t most = plan.method == GatherMethod::strips ? 12 : 32;
     const bool apart = plan.method == GatherMethod::columns || plan.channels_first();
     const std::int64_t spans = apart ? plan.columns : 1;
     const std::int64_t width = plan.columns / spans;
@@ -242,6 +242,9 @@ FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds
     plan.complete = spec.mask && std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
                         return !column.find_nan && column.source->validity == nullptr;
                     });
+    plan.inside =
+        spec.segments.size() == 1 && spec.anchor == Anchor::window &&
+        index.within(bounds, spec.segments.front().offset, (plan.steps - 1) * spec.dilation);
     plan.method = choose_method(plan);
 
     // Few columns make long blocks; only short windows share a block.

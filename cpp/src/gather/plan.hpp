@@ -27,6 +27,10 @@ inline constexpr std::int64_t group_columns = 64;  // columns in a tile
 inline constexpr std::int64_t max_block_steps = 1024;
 inline constexpr std::int64_t max_row_columns = 1024;  // columns the method `rows` takes
 
+/// Windows located at a time, those of a task: enough to pay for the setting up, few enough for the
+/// cache.
+inline constexpr std::int64_t max_windows = 128;
+
 enum class GatherMethod { strips, rows, columns };
 
 /// The conversion from values of a column to values of the field.
@@ -66,6 +70,7 @@ struct FieldPlan {
     std::vector<ColumnPlan> sources;
     std::int64_t block_steps;
     bool break_at_windows;  // a block holds steps of one window only
+    bool inside;            // one segment on the window, which no window leaves its series with
     bool complete;          // has a mask, and only steps outside the series can be missing
 
     // Scale and shift; without them period is 0. For rows they are repeated to a longer period.
@@ -127,27 +132,37 @@ struct Task {
     std::int64_t end;
     const std::int64_t* series;
     const std::int64_t* starts;
+
+    std::int64_t size() const { return end - begin; }
 };
 
+/// The first row of the i-th window of the task, which may be outside its series.
+inline std::int64_t first_row(const FieldPlan& plan, const Task& task, std::int64_t i) {
+    const bool on_window = plan.spec->anchor == Anchor::window;
+    return (on_window ? task.starts[i] : plan.bounds[static_cast<std::size_t>(task.series[i])]) +
+           plan.spec->segments.front().offset;
+}
+
+/// Prefetches the span of a window from its first row on. Always inlined: GCC 12 treats a function
+/// that only prefetches as without effect.
+[[gnu::always_inline]] inline void prefetch(const PrefetchSpan& span, std::int64_t row) {
+    // A hint may point anywhere, a pointer may not: hence the integers.
+    std::uintptr_t address =
+        span.data + static_cast<std::uintptr_t>(row) * static_cast<std::uintptr_t>(span.stride);
+    for (std::int64_t line = 0; line < span.lines; ++line) {
+        __builtin_prefetch(reinterpret_cast<const void*>(address));
+        address += static_cast<std::uintptr_t>(span.step);
+    }
+}
+
 /// Prefetches spans of a window of the task: windows come in random order, which the processor
-/// cannot predict. Always inlined: GCC 12 treats a function that only prefetches as without effect.
+/// cannot predict.
 [[gnu::always_inline]] inline void prefetch(const FieldPlan& plan, const Task& task,
                                             std::int64_t window,
                                             std::span<const PrefetchSpan> spans) {
-    const std::int64_t i = window - task.begin;
-    const bool on_window = plan.spec->anchor == Anchor::window;
-    const std::int64_t row =
-        (on_window ? task.starts[i] : plan.bounds[static_cast<std::size_t>(task.series[i])]) +
-        plan.spec->segments.front().offset;
-    for (const PrefetchSpan& span : spans) {
-        // A hint may point anywhere, a pointer may not: hence the integers.
-        std::uintptr_t address =
-            span.data + static_cast<std::uintptr_t>(row) * static_cast<std::uintptr_t>(span.stride);
-        for (std::int64_t line = 0; line < span.lines; ++line) {
-            __builtin_prefetch(reinterpret_cast<const void*>(address));
-            address += static_cast<std::uintptr_t>(span.step);
-        }
-    }
+    const std::int64_t row = first_row(plan, task, window - task.begin);
+    for (const PrefetchSpan& span : spans)
+        prefetch(span, row);
 }
 
 [[gnu::always_inline]] inline void prefetch_ahead(const FieldPlan& plan, const Task& task,

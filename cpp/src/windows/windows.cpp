@@ -162,9 +162,20 @@ bool WindowIndex::precedes(std::int64_t run, std::int64_t series, std::int64_t r
     return a.first < row;
 }
 
+bool WindowIndex::within(std::span<const std::int64_t> bounds, std::int64_t offset,
+                         std::int64_t reach) const noexcept {
+    return std::ranges::all_of(runs_, [&](const Run& run) {
+        if (run.count == 0) return true;
+        const std::int64_t first = run.first + offset;
+        const std::int64_t last = first + (run.count - 1) * stride_ + reach;
+        return first >= bounds[at(run.series)] && last < bounds[at(run.series) + 1];
+    });
+}
+
 void WindowIndex::check(std::span<const std::int64_t> indices) const {
     for (const std::int64_t index : indices) {
-        if (index >= 0 && index < size_) continue;
+        // A negative one is above every size.
+        if (static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(size_)) continue;
         throw std::out_of_range("index " + std::to_string(index) + " is out of range for " +
                                 std::to_string(size_) + " windows");
     }
@@ -172,6 +183,16 @@ void WindowIndex::check(std::span<const std::int64_t> indices) const {
 
 void WindowIndex::locate(std::span<const std::int64_t> indices, std::int64_t* series,
                          std::int64_t* rows) const noexcept {
+    if (runs_.size() == 1 && !keep_) {
+        // Without the search for a run, which takes as long as a short window is copied.
+        const auto [number, first, count] = runs_.front();
+        const std::int64_t stride = stride_;
+        for (std::size_t i = 0; i < indices.size(); ++i) {
+            series[i] = number;
+            rows[i] = first + indices[i] * stride;
+        }
+        return;
+    }
     for (std::size_t i = 0; i < indices.size(); ++i) {
         const std::int64_t candidate = keep_ ? keep_->select(indices[i]) : indices[i];
         const std::int64_t r = candidates_.find(candidate);

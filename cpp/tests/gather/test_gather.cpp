@@ -68,6 +68,40 @@ void fills_masks_and_scales() {
     }
 }
 
+/// Two channels copied as they are, each by itself, with masks: one column has no NaN to look for.
+void copies_channels() {
+    std::vector<double> a(400);
+    std::vector<double> b(400);
+    for (std::size_t i = 0; i < 400; ++i) {
+        a[i] = static_cast<double>(i);
+        b[i] = i % 7 == 0 ? nan : -static_cast<double>(i);
+    }
+    Column whole = column_of(a);
+    whole.nan_is_missing = false;
+    for (const std::int64_t offset : {0, -1}) {  // every window in its series; the first one not
+        FieldSpec spec = spec_of({whole, column_of(b)}, DType::float64, true);
+        spec.segments = {{offset, 3}};
+        spec.layout = Layout::bct;
+        const std::vector<std::int64_t> first{0};
+        const std::vector<std::int64_t> count{398};
+        const Gather gather(std::make_shared<WindowIndex>(first, count, 1), {0, 400}, {spec});
+        std::vector<std::int64_t> indices(398);
+        for (std::size_t i = 0; i < indices.size(); ++i)
+            indices[i] = static_cast<std::int64_t>(i * 151 % indices.size());
+        std::vector<double> values(indices.size() * 6);
+        std::vector<std::uint8_t> mask(values.size());
+        const FieldOut out{reinterpret_cast<std::byte*>(values.data()), mask.data()};
+        gather.run(indices, {&out, 1}, nullptr, nullptr, 1);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const std::int64_t row = indices[i / 6] + offset + static_cast<std::int64_t>(i % 3);
+            const auto& column = i % 6 < 3 ? a : b;
+            const double value = row < 0 ? nan : column[static_cast<std::size_t>(row)];
+            check(mask[i] == (std::isnan(value) ? 0 : 1), "mask of a channel");
+            check(values[i] == (std::isnan(value) ? 9 : value), "value of a channel");
+        }
+    }
+}
+
 void refuses() {
     const std::vector<double> values{1, 2.5, 300, 4};
     const std::int64_t index = 1;
@@ -192,6 +226,7 @@ void levels_agree() {
 
 int main() {
     fills_masks_and_scales();
+    copies_channels();
     refuses();
     every_short_float_returns();
     midpoints_are_rounded_once();

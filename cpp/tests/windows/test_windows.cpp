@@ -90,6 +90,18 @@ void interleaved_runs_of_one_series() {
     check(index.max_series() == 7 && index.min_row() == 0 && index.max_row() == 104, "extremes");
 }
 
+void rows_within_series() {
+    const Numbers bounds{0, 20, 20, 50};
+    const Numbers first{2, 20, 30};
+    const Numbers count{3, 0, 5};
+    const WindowIndex index(first, count, 4);  // rows 2, 6, 10 and 30, 34, ... 46
+    check(index.within(bounds, -2, 5), "from row 0 to 49");
+    check(!index.within(bounds, -3, 5), "row -1");
+    check(!index.within(bounds, -2, 6), "row 50");
+    check(WindowIndex(first, count, 3).within(bounds, -2, 9), "a smaller stride");
+    check(WindowIndex(Numbers{}, Numbers{}, 1).within(bounds, -9, 99), "no windows");
+}
+
 void large_numbers() {
     const Numbers first{-5, 10};
     const Numbers count{largest / 4, largest / 4};
@@ -136,6 +148,7 @@ void refuses() {
 int main() {
     random_configurations();
     interleaved_runs_of_one_series();
+    rows_within_series();
     large_numbers();
     refuses();
 }

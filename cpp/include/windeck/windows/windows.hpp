@@ -57,6 +57,11 @@ class WindowIndex {
     std::int64_t max_row() const noexcept { return max_row_; }
     std::int64_t max_series() const noexcept { return max_series_; }
 
+    /// Whether the rows from `offset` to `offset + reach` of every candidate are in its series, of
+    /// which s has the rows [bounds[s], bounds[s + 1]). O(runs). No sum may leave 64 bits.
+    bool within(std::span<const std::int64_t> bounds, std::int64_t offset,
+                std::int64_t reach) const noexcept;
+
     /// Throws std::out_of_range, naming the first index that is not in [0, size()).
     void check(std::span<const std::int64_t> indices) const;
 
