@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-__all__ = ["Progress", "check_progress", "report_progress", "report_rates"]
+__all__ = ["DELAY", "Progress", "at_terminal", "check_progress", "clock"]
+__all__ += ["report_bytes", "report_progress", "report_rates"]
 
-#: False: none. True: a progress bar, if rich is installed. Or a function (done, total).
-Progress: TypeAlias = bool | Callable[[int, int], None]
+#: False: none. True: a progress bar, if rich is installed. Or a function (done, total). None: a bar
+#: at a terminal, where the work takes more than `DELAY` seconds.
+Progress: TypeAlias = bool | Callable[[int, int], None] | None
+
+#: Seconds until a bar of ``progress=None`` appears.
+DELAY = 2.0
+#: The clock that it is measured by.
+clock = time.monotonic
 
 
 def check_progress(progress: object) -> None:
-    """Raise a TypeError unless `progress` is a bool or a function."""
-    if not isinstance(progress, bool) and not callable(progress):
+    """Raise a TypeError unless `progress` is None, a bool or a function."""
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
         raise TypeError(
-            f"`progress` must be True, False or a function (done, total), got {progress!r}"
+            f"`progress` must be True, False or a function (done, total), or None, got {progress!r}"
         )
 
 
@@ -49,13 +59,40 @@ def report_progress(progress: Progress, what: str, total: int) -> Iterator[Calla
     2 of 5
     5 of 5
     """
-    if progress is False or (progress is True and not _has_rich()):
-        yield lambda portions: None
-    elif progress is True:
-        with _bar(what, total) as advance:
-            yield advance
-    else:
+    if callable(progress):
         yield _counted(progress, total)
+    elif not _is_shown(progress):
+        yield lambda portions: None
+    else:
+        with _bar(what, total, "portions", 0.0 if progress else DELAY) as advance:
+            yield advance
+
+
+@contextlib.contextmanager
+def report_bytes(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function to call with the bytes of each portion of work done; thread-safe.
+
+    At a terminal a bar appears after `DELAY` seconds.
+    """
+    if not _is_shown(None):
+        yield lambda nbytes: None
+        return
+    with _bar(what, total, "bytes", DELAY) as advance:
+        yield advance
+
+
+def _is_shown(progress: bool | None) -> bool:
+    return at_terminal() if progress is None else progress and _has_rich()
+
+
+def at_terminal() -> bool:
+    """Return whether a bar may be drawn unasked: at a terminal, by the main thread of rank 0."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not is_terminal or os.environ.get("TERM") == "dumb":
+        return False
+    is_first = os.environ.get("RANK", "0") == "0"
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_first and is_main and _has_rich()
 
 
 def _counted(report: Callable[[int, int], None], total: int) -> Callable[[int], None]:
@@ -79,15 +116,61 @@ def _has_rich() -> bool:
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+def _bar(what: str, total: int, unit: str, delay: float) -> Iterator[Callable[[int], None]]:
+    """Give a function that moves a bar, which appears with the first portion after `delay`."""
+    bar = _LateBar(what, total, unit, delay)
+    try:
+        yield bar.advance
+    finally:
+        bar.close()
 
-    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda portions: bar.advance(task, portions)
+
+class _LateBar:
+    """A bar of rich that is drawn once the work has taken `delay` seconds; thread-safe."""
+
+    def __init__(self, what: str, total: int, unit: str, delay: float) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._shown_at = clock() + delay
+        self._done, self._task = 0, 0
+        self._bar: Any = None
+        self._lock = threading.RLock()
+        if not delay:
+            self._show()
+
+    def advance(self, portions: int) -> None:
+        with self._lock:
+            self._done += portions
+            if self._bar is not None:
+                self._bar.update(self._task, completed=self._done)
+            elif clock() >= self._shown_at and self._done < self._total:
+                self._show()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+        from rich.progress import Progress as Bar
+
+        columns: list[Any] = [TextColumn("{task.description}"), BarColumn()]
+        if self._unit == "bytes":
+            columns += [DownloadColumn(), TransferSpeedColumn()]
+        else:
+            columns.append(MofNCompleteColumn())
+        bar: Any = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+        bar.start()
+        self._task = bar.add_task(self._what, total=self._total, completed=self._done)
+        self._bar = bar
 
 
 @contextlib.contextmanager
@@ -117,14 +200,17 @@ def report_rates(progress: Progress, what: str, total: int) -> Iterator[Callable
     ...     advance(10, 200)
     200 of 500
     """
-    if progress is True and _has_rich():
-        with _rate_bar(what, total) as advance:
-            yield advance
-    elif isinstance(progress, bool):
-        yield lambda rows, nbytes: None
-    else:
+    if callable(progress):
         count = _counted(progress, total)
         yield lambda rows, nbytes: count(nbytes)
+    elif not _is_shown(progress):
+        yield lambda rows, nbytes: None
+    elif progress:
+        with _rate_bar(what, total) as advance:
+            yield advance
+    else:
+        with _bar(what, total, "bytes", DELAY) as move:
+            yield lambda rows, nbytes: move(nbytes)
 
 
 @contextlib.contextmanager

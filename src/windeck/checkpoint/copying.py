@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from windeck._core import crc32c
+from windeck._util.progress import at_terminal, report_bytes
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
     Commit,
@@ -80,7 +81,8 @@ def copy(
         under their own after the former checkpoint was removed. The new numbers remain if another
         process may be saving under the own ones.
     progress
-        A function that is called with the bytes of each value that was copied.
+        A function that is called with the bytes of each value that was copied. None: a bar at a
+        terminal, if the copy takes more than two seconds.
 
     Raises
     ------
@@ -131,6 +133,9 @@ def copy(
         view = stack.enter_context(opened(source, reading=not same_store))
         commits = select_commits(view, namespace, generations)
         place = view if same_store else stack.enter_context(opened(target))
+        if progress is None and at_terminal():
+            total = _stated_bytes(view, namespace, commits, place, space)
+            progress = stack.enter_context(report_bytes("copying", total))
         copier = _Copier(view, namespace, place, space, progress)
         if keys.has_segments(place):
             return copier.run_in_segments(place, commits, replace=replace)
@@ -145,6 +150,19 @@ def copy(
             return copier.run(commits, _remove_remains(place, space, there))
         alone = isinstance(target, str) and takes_parts(target)
         return copier.replace(commits, there, former, alone=alone)
+
+
+def _stated_bytes(
+    view: Store, namespace: str, commits: list[Commit], place: Store, space: str
+) -> int:
+    """Return the bytes that manifests state for values to be copied, about those to be written."""
+    if keys.has_segments(place):  # it keeps the generations that it has
+        there = {commit.generation for commit in read_head(place, space).commits}
+        commits = [commit for commit in commits if commit.generation not in there]
+    found: set[ValueRange] = set()
+    for commit in commits:
+        found.update(referenced_ranges(read_manifest(view, namespace, commit)))
+    return sum(values.full * (values.stop - values.first) for values in found)
 
 
 def same_checkpoint_message(url: str, namespace: str) -> str:

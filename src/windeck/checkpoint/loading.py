@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from windeck._util.progress import report_bytes
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition, shape_of
 from windeck.checkpoint.format.manifests import find_commit
@@ -482,8 +483,11 @@ def _read_tensors(found: Checkpoint, reads: Mapping[tuple[str, Box], list[torch.
                 if not target.is_inference():  # autograd does not see writes to the memory
                     increment_version(target)
             wanted = ((name, targets, box) for (name, box), targets in reads.items())
-            for name, _ in found.read_many(wanted):
-                written.add(name)
+            total = sum(targets[0].nbytes for targets in reads.values())
+            with report_bytes("loading", total) as advance:
+                for name, nbytes in found.read_many(wanted):
+                    written.add(name)
+                    advance(nbytes)
     except (OSError, ValueError) as error:
         text = (
             f"{getattr(error, 'strerror', None) or error}; at least {len(written)} of "

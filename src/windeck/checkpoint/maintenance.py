@@ -9,6 +9,7 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from windeck._util.progress import report_progress
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.keys import drop_parts, list_parts
@@ -139,11 +140,14 @@ def remove_generations(
     ranges = [*_doomed_ranges(store, namespace, data, needed)]
     found.update(one.generation for one in ranges)
     if not dry_run:  # without a manifest there is no generation
-        _delete(store, small)
-        # Last those next to needed values: tables with these are rewritten, for which the others
-        # make space on a full disk.
-        for one in sorted(_joined(store, namespace, ranges), key=attrgetter("next_to_needed")):
-            store.delete_range(b"", start=one.first, stop=one.stop)
+        with report_progress(None, "removing", len(small) + len(ranges)) as advance:
+            _delete(store, small, advance)
+            # Last those next to needed values: tables with these are rewritten, for which the
+            # others make space on a full disk.
+            joined = _joined(store, namespace, ranges)
+            for one in sorted(joined, key=attrgetter("next_to_needed")):
+                store.delete_range(b"", start=one.first, stop=one.stop)
+                advance(1)
     return sorted(found)
 
 
@@ -194,9 +198,10 @@ def _joined(store: Store, namespace: str, ranges: Iterable[_DoomedRange]) -> Ite
         yield last
 
 
-def _delete(store: Store, gone: Sequence[bytes]) -> None:
+def _delete(store: Store, gone: Sequence[bytes], advance: Callable[[int], None]) -> None:
     for at in range(0, len(gone), _BATCH):
         store.delete_many(gone[at : at + _BATCH])
+        advance(len(gone[at : at + _BATCH]))
 
 
 def _parse(namespace: str, key: bytes) -> tuple[str, tuple[int, ...]]:
@@ -229,7 +234,8 @@ def _remove_by_scan(
             found.add(numbers[0])
     every = [key for letter in keys.LETTERS for key in doomed.get(letter, ())]
     if not dry_run:
-        _delete(store, every)
+        with report_progress(None, "removing", len(every)) as advance:
+            _delete(store, every, advance)
     return sorted(found)
 
 

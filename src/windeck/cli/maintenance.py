@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -186,7 +183,6 @@ def _copy(arguments: Namespace) -> None:
                 namespace=namespace,
                 target_namespace=to_namespace,
                 replace=arguments.replace,
-                progress=_progress(),
             )
     if arguments.json:
         print_json({"url": url, "target": target, "namespace": to_namespace, **asdict(done)})
@@ -213,19 +209,3 @@ def _check_replaced(arguments: Namespace, source: Store, head: bytes) -> None:
         )
     if head == source.get(keys.head(arguments.namespace)):
         raise UsageError(copying.same_checkpoint_message(target, namespace))
-
-
-def _progress() -> Callable[[int], object] | None:
-    """Return a function that shows the bytes copied on a terminal, None without a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    done, last = 0, 0.0
-
-    def count(more: int) -> None:
-        nonlocal done, last
-        done += more
-        if time.monotonic() - last > 0.2:
-            last = time.monotonic()
-            print(f"\r{format_size(done)} copied ", end="", file=sys.stderr, flush=True)
-
-    return count

@@ -339,7 +339,7 @@ def count_corpus(
     *,
     summaries: Sequence[FileSummary] = (),
     cache: CountCache | None = None,
-    progress: Progress = False,
+    progress: Progress = None,
     threads: int | None = None,
     open_files: int = 64,
     keep: Callable[[int, TokenShard], None] | None = None,

@@ -103,7 +103,7 @@ class Documents:
         start; or the path of a file or folder for the cache.
     progress
         Whether to show a progress bar while files are counted (if rich is installed), or a
-        function ``(done, total)``.
+        function ``(done, total)``. None: a bar at a terminal, if it takes more than two seconds.
     threads
         Threads that check and count files; by default it depends on the number of processors.
     open_bytes
@@ -193,7 +193,7 @@ class Documents:
         strip_tokens: Iterable[int] = (),
         open_files: int = 64,
         cache: bool | str | os.PathLike[str] = False,
-        progress: Progress = False,
+        progress: Progress = None,
         threads: int | None = None,
         open_bytes: float | str = 2**29,
         part_pattern: str | None = None,
@@ -478,7 +478,7 @@ class Documents:
         test: float = 0.0,
         *,
         seed: int = 0,
-        progress: Progress = False,
+        progress: Progress = None,
     ) -> DocumentSplit:
         """Split into training, validation and test documents by a hash of each document.
 
@@ -571,7 +571,7 @@ class Documents:
         found._fingerprint = {}
         return found
 
-    def verify(self, *, progress: Progress = False) -> None:
+    def verify(self, *, progress: Progress = None) -> None:
         """Read every file completely and compare its documents and tokens with the counts.
 
         Parameters

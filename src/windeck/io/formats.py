@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windeck._util.parallel import run_in_threads
+from windeck._util.progress import report_progress
 from windeck.io import filesystem
 from windeck.io.arrow import IpcFile
 from windeck.io.csv import CsvFile
@@ -37,11 +38,17 @@ def open_file(path: str, csv: CsvOptions | None = None) -> DataFile:
 
 def open_files(paths: Sequence[str], csv: CsvOptions | None = None) -> list[DataFile]:
     """Open several files as `open_file` does, remote ones in parallel."""
-    if not any(map(filesystem.is_remote, paths)):
-        return [open_file(path, csv) for path in paths]
-    return run_in_threads(
-        lambda place: open_file(paths[place], csv), len(paths), _OPENED_AT_ONCE, portion=1
-    )
+    threads = _OPENED_AT_ONCE if any(map(filesystem.is_remote, paths)) else 0
+    with report_progress(None, "opening files", len(paths)) as advance:
+
+        def opened(place: int) -> DataFile:
+            file = open_file(paths[place], csv)
+            advance(1)
+            return file
+
+        if not threads:
+            return [opened(place) for place in range(len(paths))]
+        return run_in_threads(opened, len(paths), threads, portion=1)
 
 
 def _open_binary(path: str) -> DataFile | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from windeck._util.progress import report_bytes
 from windeck._util.text import format_bytes
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array
@@ -278,12 +279,13 @@ def _fill(
     stop: int,
 ) -> None:
     """Read rows [start, stop) of all files together into the builders."""
-    row = 0
-    for file in files:
-        first, last = max(start - row, 0), min(stop - row, file.num_rows)
-        row += file.num_rows
-        if first < last:
-            _fill_from(file, kinds, builders, first, last)
+    row, width = 0, sum(one.values.itemsize for one in builders.values())
+    with report_bytes("reading", width * (stop - start)) as advance:
+        for file in files:
+            first, last = max(start - row, 0), min(stop - row, file.num_rows)
+            row += file.num_rows
+            if first < last:
+                _fill_from(file, kinds, builders, first, last, advance)
 
 
 def _fill_from(
@@ -292,12 +294,14 @@ def _fill_from(
     builders: Mapping[str, ColumnBuilder],
     start: int,
     stop: int,
+    advance: Callable[[int], None],
 ) -> None:
     portion = _rows_per_copy([builders[name].values for name in builders])
     for group in file.column_groups(list(builders)):
-        done = 0
+        done, width = 0, sum(builders[name].values.itemsize for name in group)
         for batch in file.batches(group, start, stop):
             done += batch.num_rows
+            advance(width * batch.num_rows)
             for rows in _slices(batch, portion):
                 for name, array in zip(group, rows.columns, strict=True):
                     builders[name].append(cast_to_common(array, name, kinds[name], file.path))

@@ -153,7 +153,7 @@ class PackedSequences:
         root of the corpus. Files are checked when they are read, and never unpickled.
     progress
         Whether such a pass shows a progress bar (if rich is installed), or a function
-        ``(done, total)``.
+        ``(done, total)``. None: a bar at a terminal, if the pass takes more than two seconds.
     threads
         Threads that read document lengths; by default one per processor.
     mixed_shards
@@ -235,7 +235,7 @@ class PackedSequences:
         dtype: Any = "int64",
         live_shards: int = 8,
         cache: bool | str | os.PathLike[str] = False,
-        progress: Progress = False,
+        progress: Progress = None,
         threads: int | None = None,
         mixed_shards: int = 8,
         keys: Sequence[str] = (),

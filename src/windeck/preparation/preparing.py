@@ -55,7 +55,7 @@ def prepare(
     threads: int | None = None,
     engine: Literal["local", "ray"] = "local",
     overwrite: bool = False,
-    progress: Progress = False,
+    progress: Progress = None,
     scratch: PathLike | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -127,7 +127,7 @@ def prepare(
         Replace the result of another call in `dest`.
     progress : bool or function
         True shows bars, if rich is installed; a function is called with bytes done and in total,
-        first of reading, then of sorting.
+        first of reading, then of sorting. None: bars at a terminal, after two seconds.
     scratch : path, optional
         A local directory for sorted rows, by default `dest`. A call that was interrupted goes on
         with the same one.

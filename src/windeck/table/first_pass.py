@@ -83,7 +83,7 @@ def scan_series(
     ids: Sequence[str],
     time: str | None,
     categories: Sequence[str],
-    progress: Progress = False,
+    progress: Progress = None,
     cache: ObjectCache | None = None,
 ) -> FirstPass:
     """Read ids, time and categories of all rows once.

@@ -115,7 +115,7 @@ class Table:
         cache_dir: PathLike | None = None,
         cache_bytes: float | str | None = None,
         group_bytes: float | str | None = None,
-        progress: Progress = False,
+        progress: Progress = None,
     ) -> Table:
         """Read columns and rows of Parquet, Arrow IPC (Feather) or CSV files.
 
@@ -187,8 +187,9 @@ class Table:
         group_bytes : bytes or text, optional
             ``in_memory=False``: bytes of rows among which windows are shuffled, 256 MiB by default.
             Part of the order, and of the fingerprint.
-        progress : bool, or function (done, total)
-            ``in_memory=False``: a progress bar while ids and timestamps are read.
+        progress : bool, function (done, total), or None
+            ``in_memory=False``: a progress bar while ids and timestamps are read. None: a bar at a
+            terminal, if that takes more than two seconds, as for reading into memory.
 
         Raises
         ------

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
+from windeck._util.progress import report_progress
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bools, is_bits
@@ -411,26 +412,29 @@ def _estimate_all(
     part_of = (np.cumsum(taken) - taken) // ROWS_AT_A_TIME
     parts = np.flatnonzero(np.diff(part_of, prepend=-1)).tolist()
     ends = np.append(first, len(stretches.series))
-    for start, stop in pairwise([*parts, len(first)]):
-        series = stretches.series[first[start:stop]]
-        if (taken[start:stop] == totals[start:stop]).all():
-            rows = stretches.between(ends[start], ends[stop]).rows(None, seed, 0)
-        else:
-            drawn = [
-                stretches.between(ends[i], ends[i + 1]).rows(sample, seed, int(one))
-                for i, one in enumerate(series.tolist(), start)
-            ]
-            rows = drawn[0] if len(drawn) == 1 else _joined(drawn)
-        for number, column in enumerate(columns):
-            observed, values = _observed_values(column, rows)
-            counts = taken[start:stop]
-            if len(values) < len(observed):
-                begins = np.cumsum(counts) - counts
-                counts = np.add.reduceat(observed, begins, dtype=np.int64)
-            estimates = _estimate(
-                kind, column.name, values, counts, taken[start:stop], totals[start:stop]
-            )
-            out.put((series, number), estimates)
+    bounds = [*pairwise([*parts, len(first)])]
+    with report_progress(None, "fitting a scaler", len(bounds) * len(columns)) as advance:
+        for start, stop in bounds:
+            series = stretches.series[first[start:stop]]
+            if (taken[start:stop] == totals[start:stop]).all():
+                rows = stretches.between(ends[start], ends[stop]).rows(None, seed, 0)
+            else:
+                drawn = [
+                    stretches.between(ends[i], ends[i + 1]).rows(sample, seed, int(one))
+                    for i, one in enumerate(series.tolist(), start)
+                ]
+                rows = drawn[0] if len(drawn) == 1 else _joined(drawn)
+            for number, column in enumerate(columns):
+                observed, values = _observed_values(column, rows)
+                counts = taken[start:stop]
+                if len(values) < len(observed):
+                    begins = np.cumsum(counts) - counts
+                    counts = np.add.reduceat(observed, begins, dtype=np.int64)
+                estimates = _estimate(
+                    kind, column.name, values, counts, taken[start:stop], totals[start:stop]
+                )
+                out.put((series, number), estimates)
+                advance(1)
 
 
 def _joined(parts: Sequence[slice | Int64]) -> Int64:

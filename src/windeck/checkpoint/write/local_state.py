@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from windeck._util.progress import report_bytes
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import Box, slices
 from windeck.checkpoint.format.chunks import (
@@ -144,6 +145,10 @@ class _TensorItems(NamedTuple):
     items: list[_TensorItem]
 
 
+def _no_progress(nbytes: int) -> None:
+    """Report nothing."""
+
+
 class StateWriter:
     """Writes the values that one writer of a save has: of tensors and of tables.
 
@@ -194,6 +199,7 @@ class StateWriter:
             tables.use_base(base.commit.save)
         self._tensors: dict[str, _TensorItems] = {}
         self._count = 0
+        self._advance: Callable[[int], None] = _no_progress
         for name, local in state.tensors.items() if self._lent is None else self._lent_first():
             self._add(name, local, is_chosen)
         names = () if self._lent is None else self._lent.names
@@ -254,6 +260,11 @@ class StateWriter:
 
     def write(self, store: Store) -> None:
         """Write the values into an open store; they are durable after a `sync`."""
+        total = sum(item.size for tensor in self._tensors.values() for item in tensor.items)
+        with report_bytes("saving", total) as self._advance:
+            self._write(store)
+
+    def _write(self, store: Store) -> None:
         for kind, items in self.bulk_loads():
             # The index of a table's blocks is small, and its keys sort with other small ones. Data
             # are never in one table of an engine with these: see docs/design.
@@ -278,7 +289,7 @@ class StateWriter:
         )
 
     def _encode(self, item: _TensorItem, chunk_bytes: int) -> Items:
-        yield from encode_chunks(
+        chunks = encode_chunks(
             *self._of,
             item.number,
             item.piece.tensor,
@@ -286,6 +297,13 @@ class StateWriter:
             writer=self._writer,
             digests=self._digests,
         )
+        left = item.size
+        for chunk in chunks:
+            yield chunk
+            written = min(chunk_bytes, left)
+            left -= written
+            self._advance(written)
+        self._advance(left)  # of an incremental save: chunks that did not change
         if item.number in self._lent_numbers:
             self._release((item.number,))
 
