@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import windeck as wd
+from support.internals import plant
 from support.store_servers import need
-from windeck._util import progress
+from windeck._util import report_progress
 
 pytest.importorskip("rich")
 
@@ -33,7 +34,7 @@ class Terminal(io.StringIO):
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 3 seconds pass between two looks at the clock."""
     seconds = itertools.count(0.0, 3.0)
-    monkeypatch.setattr(progress, "clock", lambda: next(seconds))
+    plant(monkeypatch, "progress.clock", lambda: next(seconds))
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_short_work_shows_none(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(progress, "clock", lambda: 1.0)
+    plant(monkeypatch, "progress.clock", lambda: 1.0)
     with redirect_stderr(terminal):
         work(tmp_path)
     assert terminal.getvalue() == ""
@@ -174,7 +175,7 @@ def test_a_choice_of_the_caller_counts(terminal: Terminal, tmp_path: Path) -> No
 def test_a_bar_ends_with_an_error(terminal: Terminal) -> None:
 
     def fail() -> None:
-        with progress.report_progress(None, "counting", 9) as advance:
+        with report_progress(None, "counting", 9) as advance:
             advance(1)
             raise KeyError
 

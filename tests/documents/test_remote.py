@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 import windeck as wd
 from support.corpora import write_corpus
-from support.internals import ReadAhead, inside, plant
+from support.internals import inside, plant
 from support.object_servers import SECRET, Bucket, Website
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
 from windeck.io import filesystem
@@ -421,6 +421,6 @@ def write_any(root: Path, form: str) -> tuple[Path, dict[str, Any]]:
 
 def wait_for_read_ahead(documents: wd.Documents) -> None:
     ahead = inside(documents, "ahead")
-    assert isinstance(ahead, ReadAhead)
+    assert ahead is not None
     if inside(ahead, "task") is not None:
         assert inside(ahead, "task").wait(30)

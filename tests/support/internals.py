@@ -147,7 +147,6 @@ if TYPE_CHECKING:
     from windeck.diagnosis.verdict import sample_rate as sample_rate
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
-    from windeck.documents.counts import ShardCounts as ShardCounts
     from windeck.documents.counts import footer_counts as footer_counts
     from windeck.documents.counts import normal_path as normal_path
     from windeck.documents.counts import read_counts as read_counts
@@ -158,7 +157,6 @@ if TYPE_CHECKING:
     from windeck.documents.mds import _parse_index as parse_mds_index
     from windeck.documents.mds import find_shards as find_mds_shards
     from windeck.documents.megatron import find_shards as find_megatron_shards
-    from windeck.documents.read_ahead import ReadAhead as ReadAhead
     from windeck.documents.readers import DocumentOptions as DocumentOptions
     from windeck.documents.readers import open_shard as open_shard
     from windeck.documents.token_files import read_array as read_array
@@ -234,11 +232,7 @@ if TYPE_CHECKING:
     from windeck.table.first_pass import _encode as encode_first_pass
     from windeck.table.group_cache import GroupCache as GroupCache
     from windeck.windows.device import DeviceWindows as DeviceWindows
-    from windeck.windows.device_balanced import DeviceBalancedEpoch as DeviceBalancedEpoch
-    from windeck.windows.device_balanced import DeviceBalancedWindows as DeviceBalancedWindows
     from windeck.windows.index import WindowSpan as WindowSpan
-    from windeck.windows.streamed import BlockedWindows as BlockedWindows
-    from windeck.windows.streamed import StreamedGatherer as StreamedGatherer
 
 #: Those with another name here than there.
 __all__ = [
@@ -283,6 +277,7 @@ __all__ = [
 #: is the last part of that of the module, and the place in it.
 MODULE_OF = {
     "parallel.THREADS": "windeck._util.parallel",
+    "progress.clock": "windeck._util.progress",
     "retry.FIRST_ANSWER_SECONDS": "windeck._util.retry",
     "retry.OPENING": "windeck._util.retry",
     "retry.REQUESTS": "windeck._util.retry",

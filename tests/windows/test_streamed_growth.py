@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import windeck as wd
-from support.internals import BlockedWindows, StreamedGatherer, inside, plant
+from support.internals import inside, original, plant
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
 from windeck.table import StreamedTable
 
@@ -152,9 +152,9 @@ def test_states_of_other_tables_are_refused(tmp_path: Path) -> None:
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The number of windows of the source, and of the group, of each group that is read."""
     found = []
-    load = BlockedWindows.load
+    load = original("streamed.BlockedWindows.load")
 
-    def counted(self: BlockedWindows, blocks: tuple[int, ...], *queued: Any) -> Any:
+    def counted(self: Any, blocks: tuple[int, ...], *queued: Any) -> Any:
         group = load(self, blocks, *queued)
         found.append(
             (
@@ -171,7 +171,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def held_groups(windows: wd.Windows) -> list[tuple[int, ...]]:
     """Return the groups of windows that are in memory."""
     assert isinstance(windows.table, StreamedTable)
-    assert isinstance(inside(windows, "gatherer"), StreamedGatherer)
     return windows.table.groups.held(inside(windows, "gatherer").windows)
 
 
