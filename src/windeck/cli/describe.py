@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from windeck._util.terminal import escaped
-from windeck.cli.output import colored, print_json, print_lines, print_table
+from windeck.cli.output import aligned, colored, print_json, print_lines
 from windeck.cli.parser import Parser, name_csv_options, one_line_errors
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def _show(found: Description) -> None:
     print_lines(colored(f"{found.path}: {found.summary}", "bold"), "")
     if found.columns:
         rows = [
-            (column.name, column.type, column.role, _missing(column.missing))
+            (escaped(column.name), column.type, column.role, _missing(column.missing))
             for column in found.columns
         ]
-        print_table(("column", "type", "role", "missing"), rows, right=[3])
-        print_lines("")
+        # Not `print_table`, which needs rich on a terminal.
+        print_lines(*aligned([("column", "type", "role", "missing"), *rows], right=[3]), "")
     print_lines(*(escaped(note) for note in found.notes), "")
     print_lines(*(f"    {line}".rstrip() for line in found.code))
 
