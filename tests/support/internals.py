@@ -2,7 +2,9 @@
 
 Tests import what a package offers from the package. What no package offers is named here alone, so
 that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
-and that both lists only shrink.
+and that the lists only shrink. They have three kinds of names: functions and classes that are
+compared with a model by themselves, `from support.internals import philox`; what is replaced, as
+`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(loop, "ahead")`.
 """
 
 from __future__ import annotations
@@ -234,7 +236,7 @@ if TYPE_CHECKING:
     from windeck.windows.device import DeviceWindows as DeviceWindows
     from windeck.windows.index import WindowSpan as WindowSpan
 
-#: Those with another name here than there.
+#: The imported names that differ from the names in windeck.
 __all__ = [
     "BATCH_GROUP_BYTES",
     "FETCH_PORTION_BYTES",
