@@ -103,6 +103,14 @@ def plain_types() -> None:
             field.label = "Attributes"
 
 
+def hide_constructors(
+    app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """Show no arguments of classes that functions make: they are not public."""
+    made = what == "class" and re.search(r"^\s*Made by ", value.__doc__ or "", re.MULTILINE)
+    return ("", "") if made else None
+
+
 def first_paragraph(doctree: Any) -> str:
     """Return the text of a page's first paragraph, on one line."""
     for node in doctree.findall(nodes.paragraph):
@@ -138,4 +146,5 @@ def setup(app: Any) -> None:
     plain_types()
     app.connect("source-read", link_to_source)
     app.connect("source-read", drop_empty_globs)
+    app.connect("autodoc-process-signature", hide_constructors)
     app.connect("build-finished", write_llms)
