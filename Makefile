@@ -14,10 +14,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 SOURCES := $(shell find cpp -type f -name '*.?pp' 2>/dev/null)
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
-.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize docs docs-test bench wheel clean
+.PHONY: help build demo demo-text check test test-slow test-cpp lint format stubs sanitize docs docs-test bench wheel wheels test-wheels test-cpp-aarch64 clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 # --- environments: one virtual environment, filled step by step ------------------------------
 
@@ -52,6 +52,10 @@ $(VENV)/.bench: $(VENV)/.tools $(SOURCES) CMakeLists.txt pyproject.toml
 
 $(VENV)/.docs: $(VENV)/.test pyproject.toml
 	$(PIP) --group docs
+	@touch $@
+
+$(VENV)/.wheels: $(VENV)/.tools pyproject.toml
+	$(PIP) --group wheels
 	@touch $@
 
 # --- what users run ------------------------------------------------------------------------------
@@ -130,14 +134,29 @@ docs-test: $(VENV)/.test  ## every code block of every page, as written; ARGS="-
 bench: $(VENV)/.bench  ## every figure, as ratios, into benchmarks/RESULTS.md; ARGS="orders gather" for some
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-wheel: $(VENV)/.tools  ## a wheel in dist/, tested in an empty environment without a compiler
-	rm -rf dist build/wheel-venv
+wheel: $(VENV)/.wheels  ## a wheel of this machine's compiler in dist/, tested as `make test-wheels` does
+	rm -rf dist
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
-	$(PYTHON) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt 'pip>=25.1'
-	CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt \
-		--only-binary :all: "windeck[all] @ file://$$(ls $(CURDIR)/dist/*.whl)" --group test --group frameworks
-	CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pytest $(ARGS)
+	$(BIN)/python packaging/wheels.py test --arguments $(ARGS)
+
+# With pyenv: PYENV_VERSION=3.10:3.11:3.12 make wheels
+PYTHONS ?= $(shell for minor in 10 11 12 13 14; do python3.$$minor -c '' 2>/dev/null && echo python3.$$minor; done)
+
+wheels: $(VENV)/.wheels  ## Linux wheels in dist/ for the Pythons of the PATH or PYTHONS, against an old glibc
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python packaging/wheels.py build $(PYTHONS)
+
+test-wheels: $(VENV)/.wheels  ## the tests with each wheel in dist/, installed, without compiler and sources
+	$(BIN)/python packaging/wheels.py test --arguments $(ARGS)
+
+# Needs qemu-user and a C library for it to load, as of Debian's libc6-arm64-cross.
+ZIG = $(shell $(BIN)/python -c 'import ziglang; print(ziglang.__path__[0])')/zig
+QEMU_LD_PREFIX ?= /usr/aarch64-linux-gnu
+
+test-cpp-aarch64: $(VENV)/.wheels  ## the core's own tests, cross-compiled by zig, under qemu-user
+	ZIG=$(ZIG) ZIG_TARGET=aarch64-linux-gnu.2.28 $(CMAKE_CPP) -B build/aarch64 \
+		--toolchain packaging/zig.cmake -DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64 > /dev/null
+	$(BIN)/cmake --build build/aarch64
+	QEMU_LD_PREFIX=$(QEMU_LD_PREFIX) $(BIN)/ctest --test-dir build/aarch64 --output-on-failure
 
 clean:  ## remove what was built, the environment excepted
 	rm -rf build dist out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +53,26 @@ def test_the_makefile_installs_extras_and_groups_that_exist() -> None:
     for extras, groups in calls:
         assert set(extras.split("$(comma)")) <= EXTRAS.keys()
         assert set(groups.split()) <= GROUPS.keys()
+
+
+def test_the_sdist_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> None:
+    """The same files with the same bytes: the wheel of an sdist is that of the checkout."""
+    pytest.importorskip("scikit_build_core")
+    program = (
+        "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=True)
+    (archive,) = tmp_path.iterdir()
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    sources = [ROOT / name for name in ("CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE")]
+    package = [path for path in (ROOT / "src").rglob("*.*") if path.is_file()]
+    sources += [path for path in package if path.suffix not in (".so", ".pyc")]
+    sources += (ROOT / "cpp").rglob("*.?pp")
+    assert len(sources) > 300
+    for path in sources:
+        assert (unpacked / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
 
 
 def test_all_files_state_one_version() -> None:
