@@ -18,7 +18,7 @@ import numpy.typing as npt
 from beijing_trainee import chained, digest, record_type
 
 from windeck import checkpoint
-from windeck.cli.demo_data import infer_columns
+from windeck.cli.column_roles import infer_columns
 from windeck.cli.demo_job import Job, expected_samples, read_table, training_windows
 
 TRAINEE = Path(__file__).with_name("beijing_trainee.py")

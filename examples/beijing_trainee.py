@@ -24,7 +24,7 @@ from torch import Tensor
 
 from windeck import checkpoint
 from windeck.checkpoint.stores import Store
-from windeck.cli.demo_data import Columns
+from windeck.cli.column_roles import Columns
 from windeck.cli.demo_job import Job, read_table, training_step, training_windows
 from windeck.loader.loader import Loader
 

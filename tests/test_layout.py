@@ -21,7 +21,6 @@ EXCEPTIONS = {
     "checkpoint/transformers.py": "Trainer reads its state from a folder only, made for that",
     "diagnosis": "reads /proc, and reads a file to measure the disk",
     "cli/demo.py": "the demo makes its folder, and removes the state of a former run",
-    "cli/demo_data.py": "the demo writes its synthetic load curve",
     "cli/demo_files.py": "the demo writes a corpus, token files and tables",
     "cli/demo_job.py": "the demo writes its samples and states, and reads them after a kill",
     "cli/doctor.py": "reads reports, and writes a page",

@@ -145,14 +145,14 @@ def counting(place: Path) -> None:
 def diagnosing(place: Path) -> None:
     words = ("--seconds", "0.01", "--no-disk", "--html", str(place / "report.html"))
     file = place.with_name("load.parquet")
-    original("demo_data.write_load_curve")(file, sites=2, days=60)
+    original("demo_files.write_load_curve")(file, sites=2, days=60)
     code, _, err = command("doctor", str(file), *words)
     if code:
         raise OSError(err)
 
 
 def demonstrating(place: Path) -> None:
-    path = original("demo_data.write_load_curve")(place / "load.parquet", sites=2, days=10)
+    path = original("demo_files.write_load_curve")(place / "load.parquet", sites=2, days=10)
     shape: dict[str, Any] = {
         "context_length": 24,
         "prediction_length": 4,

@@ -113,7 +113,7 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monkey
     def interrupt(path: object, seed: object) -> None:
         raise KeyboardInterrupt
 
-    plant(monkeypatch, "demo_data.write_load_curve", interrupt)
+    plant(monkeypatch, "demo_files.write_load_curve", interrupt)
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--out", str(tmp_path)])
     assert caught.value.code == 130

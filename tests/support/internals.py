@@ -82,17 +82,17 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.entries import Entries as Entries
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
     from windeck.checkpoint.write.local_tensors import _shard_ranges as shard_ranges
+    from windeck.cli.column_roles import DATE_PARTS as DATE_PARTS
+    from windeck.cli.column_roles import Columns as Columns
+    from windeck.cli.column_roles import infer_columns as infer_columns
+    from windeck.cli.column_roles import timestamps as timestamps
     from windeck.cli.demo import add_parser as add_parser
     from windeck.cli.demo import run as run
-    from windeck.cli.demo_data import DATE_PARTS as DATE_PARTS
-    from windeck.cli.demo_data import Columns as Columns
-    from windeck.cli.demo_data import infer_columns as infer_columns
-    from windeck.cli.demo_data import timestamps as timestamps
-    from windeck.cli.demo_data import write_load_curve as write_load_curve
     from windeck.cli.demo_files import LEFT_OUT as LEFT_OUT
     from windeck.cli.demo_files import write_clicks as write_clicks
     from windeck.cli.demo_files import write_corpus as write_corpus
     from windeck.cli.demo_files import write_files as write_files
+    from windeck.cli.demo_files import write_load_curve as write_load_curve
     from windeck.cli.demo_files import write_parts as write_parts
     from windeck.cli.demo_files import write_shard as write_shard
     from windeck.cli.demo_files import write_token_files as write_token_files
@@ -320,7 +320,7 @@ MODULE_OF = {
     "catalog.find_commit": "windeck.cli.catalog",
     "catalog.tensor_bytes": "windeck.cli.catalog",
     "demo._show": "windeck.cli.demo",
-    "demo_data.write_load_curve": "windeck.cli.demo_data",
+    "demo_files.write_load_curve": "windeck.cli.demo_files",
     "ls.tensor_bytes": "windeck.cli.ls",
     "main.find_spec": "windeck.cli.main",
     "corpora._COUNTED_BYTES": "windeck.cli.description.corpora",

@@ -61,8 +61,7 @@ def add_parser(subparsers: Any) -> None:
 @one_line_errors("windeck demo", name_csv_options)
 def run(options: argparse.Namespace) -> None:
     """Write the demo's files where no file is given, and train."""
-    from windeck.cli.demo_data import write_load_curve
-    from windeck.cli.demo_files import write_files
+    from windeck.cli.demo_files import write_files, write_load_curve
 
     out, path = options.out, options.file
     out.mkdir(parents=True, exist_ok=True)
@@ -83,7 +82,7 @@ def train(options: argparse.Namespace, path: str) -> None:
         import torch
 
     from windeck.cli import demo_job
-    from windeck.cli.demo_data import infer_columns
+    from windeck.cli.column_roles import infer_columns
 
     out = options.out
     ids = None if options.ids is None else tuple(name for name in options.ids if name)

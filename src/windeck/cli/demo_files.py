@@ -1,4 +1,4 @@
-"""The demo's small files: a corpus, token files of other tools, clicks, and files in parts."""
+"""The demo's files: a load curve, a corpus, token files of other tools, clicks, files in parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from windeck.cli.demo_data import load_curve
 from windeck.io.local_files import atomic_file, write_buffers
 
 Tokens = npt.NDArray[np.integer]
@@ -32,6 +31,45 @@ LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib
 
 #: The end token of the token files: bytes are below it.
 END = 256
+
+
+def write_load_curve(
+    path: str | Path, *, sites: int = 8, days: int = 730, missing: float = 0.01, seed: int = 0
+) -> Path:
+    """Write the table of `load_curve` as Parquet; return the path."""
+    with atomic_file(path) as part:
+        pq.write_table(load_curve(sites=sites, days=days, missing=missing, seed=seed), part)
+    return Path(path)
+
+
+def load_curve(
+    *, sites: int = 8, days: int = 730, missing: float = 0.01, seed: int = 0
+) -> pa.Table:
+    """Return hourly synthetic demand, sorted by site and time: sites x days x 24 rows.
+
+    Demand (MW; about the share `missing` is null) has two peaks a day, quiet days off and a hump in
+    winter. The metadata say that the data are synthetic.
+    """
+    rng, shape = np.random.default_rng(seed), (sites, days * 24)
+    stamps = np.datetime64("2021-01-01", "s") + np.arange(days * 24) * np.timedelta64(3600, "s")
+    hour, date = np.arange(days * 24) % 24, stamps.astype("datetime64[D]")
+    free = ~np.is_busday(date, holidays=date[::24][::60])  # weekends, and a day in two months
+    season = np.cos(2 * np.pi * (np.arange(days * 24) / 24 - 20) / 365.25)
+    temperature = 11 - 9 * season + 3.5 * rng.standard_normal((sites, days)).repeat(24, axis=1)
+    morning, evening = (np.exp(-0.5 * ((hour - peak) / 2.5) ** 2) for peak in (8.5, 18.5))
+    demand = (
+        0.55 + 0.3 * morning * np.where(free, 0.3, 1) + 0.3 * evening + 0.03 * rng.random(shape)
+    )
+    load = rng.uniform(20, 900, (sites, 1)) * (demand + 0.011 * np.maximum(15 - temperature, 0))
+    columns = {
+        "site": np.repeat([f"site-{number:02d}" for number in range(1, sites + 1)], days * 24),
+        "timestamp": np.tile(stamps, sites),
+        "load": pa.array(load.round(3).ravel(), mask=rng.random(load.size) < missing),
+        "temperature": temperature.ravel(),
+        "holiday": np.tile(free, sites),
+    }
+    note = {"synthetic": f"windeck load curve, seed {seed}"}
+    return pa.table(columns).replace_schema_metadata(note)
 
 
 def write_files(out: Path, *, seed: int = 0) -> None:

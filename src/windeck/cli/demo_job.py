@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from windeck import Loader, Permutation, Scaler, Table, Windows
-from windeck.cli.demo_data import Columns, timestamps
+from windeck.cli.column_roles import Columns, timestamps
 from windeck.io.conversion import is_categorical
 from windeck.io.csv_options import CsvOptions
 from windeck.io.data_files import resolve

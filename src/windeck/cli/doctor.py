@@ -163,7 +163,7 @@ def _loader_and_step(made: Any, what: str) -> tuple[Any, Any]:
 def _file_loader(options: Namespace) -> Any:
     """Return a shuffled loader of windows over a file's columns."""
     from windeck import Loader, Table, Windows
-    from windeck.cli.demo_data import infer_columns
+    from windeck.cli.column_roles import infer_columns
 
     columns = [name for names in options.columns or () for name in names]
     ids = None if options.ids is None else [name for name in options.ids if name]

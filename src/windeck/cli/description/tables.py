@@ -15,7 +15,7 @@ import pyarrow as pa
 from windeck import Table
 from windeck._util.imports import has_torch
 from windeck._util.text import format_bytes, plural
-from windeck.cli.demo_data import FIRST_ROWS, infer_columns
+from windeck.cli.column_roles import FIRST_ROWS, infer_columns
 from windeck.cli.description.description import Column, Description, call, literal
 from windeck.io import filesystem
 from windeck.io.conversion import is_categorical, value_type
