@@ -4,21 +4,19 @@
 #include <stdexcept>
 #include <string>
 
+#ifdef WINDECK_X86
+#include "base/processor.hpp"
+#endif
+
 namespace windeck {
 namespace {
 
 Simd best() {
 #ifdef WINDECK_X86
     // Exactly the features CMakeLists.txt compiles each level with.
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
-        !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt") ||
-        !__builtin_cpu_supports("f16c") || !__builtin_cpu_supports("lzcnt"))
-        return Simd::baseline;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
-        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512cd"))
-        return Simd::avx2;
-    return Simd::avx512;
+    const Processor found = processor();
+    if (found.avx512) return Simd::avx512;
+    return found.avx2 ? Simd::avx2 : Simd::baseline;
 #else
     return Simd::baseline;
 #endif

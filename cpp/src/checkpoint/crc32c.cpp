@@ -7,6 +7,10 @@
 #include "checkpoint/crc32c_sums.hpp"
 #include "windeck/base/dispatch.hpp"
 
+#ifdef WINDECK_X86
+#include "base/processor.hpp"
+#endif
+
 namespace windeck {
 namespace {
 
@@ -46,7 +50,7 @@ std::uint32_t crc::by_tables(std::uint32_t state, const std::byte* data, std::si
 std::vector<crc::SumFunction> crc::implementations() {
     std::vector<crc::SumFunction> found{by_tables};
 #ifdef WINDECK_X86
-    if (__builtin_cpu_supports("sse4.2")) found.push_back(by_instruction);
+    if (processor().sse42) found.push_back(by_instruction);
 #endif
     return found;
 }
