@@ -436,3 +436,30 @@ def test_a_process_ends_cleanly(ending: str) -> None:
     assert "".join(last) == words
     assert "Fatal" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_iterator_is_closed_when_globals_are_removed(prefetch: int) -> None:
+    """By a generator that lives until the interpreter removes the modules."""
+    program = (
+        "import atexit, sys\nfrom models.oracle import Numbers\nfrom windeck import Loader\n"
+        "from support.internals import original\n"
+        "def batches():\n"
+        f"    iterator = iter(Loader(Numbers(100), batch_size=4, prefetch={prefetch}))\n"
+        "    try:\n        yield next(iterator)\n"
+        "    finally:\n        remove(); iterator.close(); print('closed')\n"
+        "def remove():\n"
+        "    for module in ('windeck.loader.batch_groups', 'windeck.loader.prefetch'):\n"
+        "        for name in list(vars(sys.modules[module])):\n"
+        "            if not name.startswith('__'): setattr(sys.modules[module], name, None)\n"
+        "loop = batches(); next(loop)\n"
+        "stop = original('prefetch._stop_all'); stop(); atexit.unregister(stop); loop.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("closed\n", "")

@@ -375,6 +375,7 @@ MODULE_OF = {
     "device.POSITIONS_AT_A_TIME": "windeck.loader.device",
     "prefetch.Prefetcher.get": "windeck.loader.prefetch",
     "prefetch.__file__": "windeck.loader.prefetch",
+    "prefetch._stop_all": "windeck.loader.prefetch",
     "prefetch.perf_counter": "windeck.loader.prefetch",
     "shared_position.__file__": "windeck.loader.shared_position",
     "shared_position._main_process": "windeck.loader.shared_position",

@@ -130,6 +130,10 @@ class EpochIterator:
     another. In a forked child, which has no thread, it begins to make batches anew.
     """
 
+    #: A group without batches. A generator may be closed when the interpreter has removed the
+    #: globals of this module.
+    _NOTHING = BatchGroup([], 0)
+
     def __init__(self, loader: IteratedLoader) -> None:
         self._loader, self._taking = loader, threading.RLock()
         self._ahead: Prefetcher[BatchGroup] | None = None
@@ -179,7 +183,7 @@ class EpochIterator:
 
     def _drop(self) -> None:
         """Forget the group: the next batch comes from the loader's position."""
-        self._group = BatchGroup([], 0)
+        self._group = self._NOTHING
         self._batches, self._positions, self._place = [], [self._loader._position], 0
 
     def _next_group(self) -> float:

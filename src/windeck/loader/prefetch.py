@@ -54,7 +54,7 @@ class Prefetcher(Generic[T]):
     """
 
     #: True before the first item, and after `close`. `__del__` may run when the interpreter has
-    #: removed the globals of this module: then `atexit` has closed the prefetcher.
+    #: removed the globals of this module: then `atexit` has closed a prefetcher with a thread.
     _closed = True
     #: Seconds of waiting for an item after which `on_stall` is called once; None for never.
     patience: float | None = None
@@ -169,18 +169,18 @@ class Prefetcher(Generic[T]):
 
     def close(self) -> None:
         """Stop the thread and wait for the item it is making. May be called again."""
-        if self._closed or not self.is_alive:
-            # The copies of locks of a forked child may be held by the thread it lacks.
-            self._closed = True
+        if self._closed:
             return
-        self._closed = True
-        _drain(self._requests)
-        self._requests.put(False)
-        # The garbage collector may run `__del__` in the thread itself.
-        thread = self._thread
-        if thread is not None and not (thread.cancel() or thread.is_mine()):
-            thread.wait()
-        _drain(self._ready)
+        self._closed, thread = True, self._thread
+        if thread is not None:
+            if not self.is_alive:
+                return  # The copies of locks of a forked child may be held by the thread it lacks.
+            _drain(self._requests)
+            self._requests.put(False)
+            # The garbage collector may run `__del__` in the thread itself.
+            if not (thread.cancel() or thread.is_mine()):
+                thread.wait()
+            _drain(self._ready)
         self._items = iter(())
 
     def __del__(self) -> None:
