@@ -339,3 +339,12 @@ def test_transform_refuses_bad_input(series_scaler: Scaler) -> None:
         series_scaler.transform(x, series_id=[0, 2])
     with pytest.raises(KeyError, match="the scaler has no column 'c'"):
         series_scaler.transform(x, columns=["a", "c"], series_id=[0, 1])
+    for scale in (series_scaler.transform, series_scaler.inverse_transform):
+        with pytest.raises(
+            TypeError, match="got a dict of values to scale, expected an array .*, one"
+        ):
+            scale({"past_target": x}, series_id=[0, 1])
+        with pytest.raises(
+            TypeError, match="got a list of values to scale, expected an array or a t"
+        ):
+            scale([[1.0]], series_id=[0])

@@ -341,6 +341,8 @@ class Scaler:
         ValueError
             If shapes do not match; if a series has no scaling (``unseen="error"``); if numbers mean
             other series in those tables, or no table is known that they are of.
+        TypeError
+            For a batch or list instead of an array.
 
         Examples
         --------
@@ -379,7 +381,7 @@ class Scaler:
         self, array: Any, columns: Any, series_id: Any, axis: int | None, table: Any
     ) -> tuple[Float64, Float64]:
         """Return center and spread of a batch in a shape that broadcasts to `array`."""
-        shape = tuple(array.shape)
+        shape = _shape_of(array)
         names = (columns,) if isinstance(columns, str) else tuple(columns or self.columns)
         for name in names:
             if name not in self.columns:
@@ -621,11 +623,22 @@ def in_original_units(
     As `Scaler.inverse_transform`, but columns that the scaler does not have are not changed, and
     `axis` is None for values of one column without an axis of channels.
     """
-    shape, series = tuple(values.shape), None
+    shape, series = _shape_of(values), None
     if scaler.series is not None:
         series = scaler._origins.find_series(series_id, shape[0], of)
     center, spread = scaler._center_spread_of(columns, series, shape, axis)
     return affine(values, spread, center)
+
+
+def _shape_of(values: Any) -> tuple[int, ...]:
+    """Return the shape of an array or tensor; raise a TypeError for other objects."""
+    try:
+        return tuple(values.shape)
+    except AttributeError:
+        key = ', one of its keys such as batch["past_target"]' if isinstance(values, dict) else ""
+        raise TypeError(
+            f"got a {type(values).__name__} of values to scale, expected an array or a tensor{key}"
+        ) from None
 
 
 def warn_of_unseen(
