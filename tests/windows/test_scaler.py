@@ -341,10 +341,10 @@ def test_transform_refuses_bad_input(series_scaler: Scaler) -> None:
         series_scaler.transform(x, columns=["a", "c"], series_id=[0, 1])
     for scale in (series_scaler.transform, series_scaler.inverse_transform):
         with pytest.raises(
-            TypeError, match="got a dict of values to scale, expected an array .*, one"
+            TypeError, match=r"got a dict of values to scale, expected an array .*, one"
         ):
             scale({"past_target": x}, series_id=[0, 1])
         with pytest.raises(
-            TypeError, match="got a list of values to scale, expected an array or a t"
+            TypeError, match=r"got a list of values to scale, expected an array or a t"
         ):
             scale([[1.0]], series_id=[0])
