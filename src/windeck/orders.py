@@ -91,7 +91,9 @@ def plot_order(order: Any, *, ax: Any = None) -> Any:
     """
     ax = new_axes(ax)
     size = len(order)
-    places = np.linspace(0, size - 1, min(size, _POINTS)).astype(np.int64)
+    points = min(size, _POINTS)
+    last = max(1, points - 1)
+    places = np.array([(size - 1) * point // last for point in range(points)], np.int64)
     ax.plot(places, order.take(places), ".", markersize=3)
     ax.set_xlabel("position")
     ax.set_ylabel("sample")

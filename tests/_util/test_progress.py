@@ -6,7 +6,7 @@ import io
 import itertools
 import threading
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +186,56 @@ def test_a_bar_ends_with_an_error(terminal: Terminal) -> None:
         if "rich" in type(thread).__module__:
             thread.join(10)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", ["no isatty", "closed", "gone"])
+def test_no_terminal_is_no_error(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tee:
+        def write(self, text: str) -> int:
+            return len(text)
+
+        def flush(self) -> None:
+            pass
+
+    closed = io.StringIO()
+    closed.close()
+    stream = {"no isatty": Tee(), "closed": closed, "gone": None}[kind]
+    monkeypatch.setattr("sys.stderr", stream)
+    with report_progress(None, "counting", 9) as advance:
+        advance(9)
+
+
+def test_an_error_of_drawing_ends_the_bar_alone(
+    terminal: Terminal, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    with redirect_stderr(terminal):
+        with report_progress(None, "counting", 9) as advance:
+            advance(1)
+            monkeypatch.setattr(terminal, "write", write)
+            advance(1)
+            advance(1)
+        advance(1)  # after the end
+
+
+def test_what_is_printed_meanwhile_stays_where_it_goes(terminal: Terminal, slow: None) -> None:
+    printed = io.StringIO()
+    streams = redirect_stderr(terminal), redirect_stdout(printed)
+    with streams[0], streams[1], report_progress(None, "counting", 9) as advance:
+        advance(1)
+        advance(1)
+        print("loss 0.5")
+    assert printed.getvalue() == "loss 0.5\n"
+    assert "loss" not in terminal.getvalue()
+
+
+def test_processes_of_multiprocessing_draw_no_bars(
+    terminal: Terminal, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "progress.parent_process", lambda: object())
+    with redirect_stderr(terminal), report_progress(None, "counting", 9) as advance:
+        advance(1)
+        advance(1)
+    assert terminal.getvalue() == ""

@@ -31,7 +31,7 @@ def test_files_only_writes_all_and_imports_no_torch(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "next to it" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("clicks.parquet", "load-curve.parquet", "parts", "raw", "text", "tokens")
+        *(".windeck-demo", "clicks.parquet", "load-curve.parquet", "parts", "raw", "text", "tokens")
     ]
     assert len(wd.Documents(tmp_path / "text" / "stdlib-corpus")) > 100
 
@@ -81,3 +81,14 @@ def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("in the way")
     with pytest.raises(OSError, match="text"):
         write_files(tmp_path)
+
+
+def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
+    clicks = tmp_path / "clicks.parquet"
+    clicks.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"has clicks\.parquet, which is not of a demo"):
+        write_files(tmp_path)
+    assert clicks.read_text() == "mine"
+    clicks.unlink()
+    write_files(tmp_path)
+    write_files(tmp_path)  # those of a demo are

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -358,3 +361,41 @@ def test_control_characters_in_names_are_escaped() -> None:
     code, out, err = command("describe", "a.parquet")
     assert (code, err) == (0, "")
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(("dropped", "has_gap"), [(200, True), (4000, False)])
+def test_max_gap_is_set_if_most_windows_have_none(dropped: int, has_gap: bool) -> None:
+    """Windows are counted: breaks next to each other drop the same windows."""
+    hours = np.arange(10_000)
+    kept = (hours < 100) | (hours >= 100 + dropped) | (hours % 2 == 0)
+    if not has_gap:
+        kept = hours % 100 > 0
+    times = pa.array(hours[kept].astype("datetime64[h]").astype("datetime64[s]"))
+    pq.write_table(pa.table({"time": times, "load": np.sin(hours[kept])}), "curve.parquet")
+    found = described("curve.parquet")
+    assert ("max_gap" in found["code"]) == has_gap
+    executed(found)
+
+
+def test_a_target_of_integers_becomes_floats() -> None:
+    pytest.importorskip("torch")
+    hours = pa.array(np.arange(1000).astype("datetime64[h]").astype("datetime64[s]"))
+    load = pa.array([None if n % 7 == 0 else n % 50 for n in range(1000)], pa.int64())
+    pq.write_table(pa.table({"time": hours, "load": load}), "whole.parquet")
+    names = executed(described("whole.parquet"))
+    assert next(iter(names["loader"]))["past_target"].is_floating_point()
+
+
+def test_output_may_be_cut_off() -> None:
+    pq.write_table(curves(), "curves.parquet")
+    program = "from windeck.cli.main import process; process()"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "describe", "curves.parquet"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as writer
 import gzip
 import io
+import re
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -149,6 +150,25 @@ def test_ids_that_differ_by_zeros_are_two(tmp_path: Path) -> None:
     for text, names in (("01,1\n02,2\n", (1, 2)), (" 1,1\n1,2\n7,3\n", (1, 7))):
         path.write_text(f"id,x\n{text}")
         assert Table.read(path, id_columns="id").series_names == names
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            ["0", '"1,234"'],
+            "commas such as '1,234': commas between thousands are not read; pass dec",
+        ),
+        (["0", '"1,234.5"'], "commas between thousands, such as '1,234.5', which are not read"),
+        (["7", '"1,234,567"'], "commas between thousands, such as '1,234,567', which are not read"),
+        (["0", '"3,5"'], "decimal commas, such as '3,5'; pass decimal=','"),
+    ],
+)
+def test_commas_in_numbers_are_named(tmp_path: Path, values: list[str], message: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["t,x", *(f"{n},{text}" for n, text in enumerate(values))]) + "\n")
+    with pytest.raises(TypeError, match=re.escape(message)):
+        Table.read(path)
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])

@@ -280,6 +280,7 @@ __all__ = [
 MODULE_OF = {
     "parallel.THREADS": "windeck._util.parallel",
     "progress.clock": "windeck._util.progress",
+    "progress.parent_process": "windeck._util.progress",
     "retry.FIRST_ANSWER_SECONDS": "windeck._util.retry",
     "retry.OPENING": "windeck._util.retry",
     "retry.REQUESTS": "windeck._util.retry",

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import parent_process
 from typing import Any, TypeAlias
 
 __all__ = ["DELAY", "Progress", "at_terminal", "check_progress", "clock"]
@@ -21,6 +22,8 @@ Progress: TypeAlias = bool | Callable[[int, int], None] | None
 DELAY = 2.0
 #: The clock that it is measured by.
 clock = time.monotonic
+#: Options of rich's bars: what the program prints stays where it goes, such as a file.
+_KEPT: dict[str, Any] = {"redirect_stdout": False, "redirect_stderr": False}
 
 
 def check_progress(progress: object) -> None:
@@ -86,13 +89,22 @@ def _is_shown(progress: bool | None) -> bool:
 
 
 def at_terminal() -> bool:
-    """Return whether a bar may be drawn unasked: at a terminal, by the main thread of rank 0."""
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    if not is_terminal or os.environ.get("TERM") == "dumb":
+    """Return whether a bar may be drawn unasked: at a terminal, by the main thread of rank 0.
+
+    Not by a process that `multiprocessing` started, such as a worker of a `DataLoader`.
+    """
+    if not _stderr_is_terminal() or os.environ.get("TERM") == "dumb":
         return False
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_first = os.environ.get("RANK", "0") == "0" and parent_process() is None
     is_main = threading.current_thread() is threading.main_thread()
     return is_first and is_main and _has_rich()
+
+
+def _stderr_is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError, OSError):  # replaced by an object that writes, or closed
+        return False
 
 
 def _counted(report: Callable[[int, int], None], total: int) -> Callable[[int], None]:
@@ -126,29 +138,41 @@ def _bar(what: str, total: int, unit: str, delay: float) -> Iterator[Callable[[i
 
 
 class _LateBar:
-    """A bar of rich that is drawn once the work has taken `delay` seconds; thread-safe."""
+    """A bar of rich that is drawn once the work has taken `delay` seconds; thread-safe.
+
+    Errors of drawing, such as those of a terminal that is gone, end the bar and not the work.
+    """
 
     def __init__(self, what: str, total: int, unit: str, delay: float) -> None:
         self._what, self._total, self._unit = what, total, unit
         self._shown_at = clock() + delay
         self._done, self._task = 0, 0
         self._bar: Any = None
-        self._lock = threading.RLock()
+        self._lock, self._is_over = threading.RLock(), False
         if not delay:
-            self._show()
+            self._draw()
 
     def advance(self, portions: int) -> None:
         with self._lock:
             self._done += portions
+            if not self._is_over:
+                self._draw()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._bar is not None:
+                with contextlib.suppress(Exception):
+                    self._bar.stop()
+
+    def _draw(self) -> None:
+        try:
             if self._bar is not None:
                 self._bar.update(self._task, completed=self._done)
             elif clock() >= self._shown_at and self._done < self._total:
                 self._show()
-
-    def close(self) -> None:
-        with self._lock:
-            if self._bar is not None:
-                self._bar.stop()
+        except Exception:
+            self.close()
 
     def _show(self) -> None:
         from rich.console import Console
@@ -167,10 +191,10 @@ class _LateBar:
             columns += [DownloadColumn(), TransferSpeedColumn()]
         else:
             columns.append(MofNCompleteColumn())
-        bar: Any = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-        bar.start()
-        self._task = bar.add_task(self._what, total=self._total, completed=self._done)
+        bar: Any = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), **_KEPT)
         self._bar = bar
+        self._task = bar.add_task(self._what, total=self._total, completed=self._done)
+        bar.start()
 
 
 @contextlib.contextmanager
@@ -234,7 +258,7 @@ def _rate_bar(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     ]
     done, lock = 0, threading.RLock()
-    with Bar(*columns, console=Console(stderr=True)) as bar:
+    with Bar(*columns, console=Console(stderr=True), **_KEPT) as bar:
         task = bar.add_task(what, total=total, rate="")
 
         def advance(rows: int, nbytes: int) -> None:

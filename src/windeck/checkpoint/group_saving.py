@@ -23,7 +23,7 @@ from windeck.checkpoint.process_group import RankGroup
 from windeck.checkpoint.sharded_saving import merge_open_store, write_shard
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import opened, takes_parts, takes_turns
-from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.tables.writing import TablesWriter, check_tables_of_modules
 from windeck.checkpoint.write.commits import CHUNK_BYTES, SaveOptions
 from windeck.checkpoint.write.copies import LentTensors, copy_tensors, start_writing
 from windeck.checkpoint.write.incremental import read_base_values
@@ -181,6 +181,7 @@ def _exchange_state(
         options.check()
         if shared["tag"] is not None:
             check_tag(shared["tag"])
+        check_tables_of_modules(given, embeddings, "saved")
         state = LocalState(given)
         held.append((state, stack.enter_context(TablesWriter(embeddings))))
         _check_reachable(store, ranks)

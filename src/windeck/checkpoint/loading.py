@@ -22,6 +22,7 @@ from windeck.checkpoint.inspecting import Checkpoint, TensorInfo
 from windeck.checkpoint.stores import CorruptStoreError, Store
 from windeck.checkpoint.stores.urls import opened, takes_turns
 from windeck.checkpoint.tables.loading import TableLoadOptions, TableTargets
+from windeck.checkpoint.tables.writing import check_tables_of_modules
 from windeck.checkpoint.write.local_tensors import is_distributed, to_local_tensor
 from windeck.columns.dtypes import torch_dtype
 
@@ -228,6 +229,8 @@ class _LoadOperation:
         dict of str to list of str
             By root, the names that only the checkpoint has: an error, if `alone`.
         """
+        if self.strict:
+            check_tables_of_modules(self._given, self._embeddings, "loaded")
         self._roots = [
             _RootTarget(found, name, value, self.strict) for name, value in self._given.items()
         ]

@@ -12,7 +12,7 @@ from windeck.checkpoint.format.manifests import LONGEST_CHAIN, check_tag
 from windeck.checkpoint.maintenance import Retain, check_keep, remove_old, select_kept
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.stores.urls import opened
-from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.tables.writing import TablesWriter, check_tables_of_modules
 from windeck.checkpoint.write.commits import (
     CHUNK_BYTES,
     SaveOptions,
@@ -209,6 +209,7 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     options.check()
     if tag is not None:
         check_tag(tag)
+    check_tables_of_modules(given, embeddings, "saved")
     state = LocalState(given, alone=True)
     with ExitStack() as stack:
         tables = stack.enter_context(TablesWriter(embeddings))

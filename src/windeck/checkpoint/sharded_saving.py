@@ -19,7 +19,7 @@ from windeck.checkpoint.maintenance import Retain
 from windeck.checkpoint.stores import CorruptStoreError, Store, write_part
 from windeck.checkpoint.stores.protocol import Values, follow_writes, order_writes
 from windeck.checkpoint.stores.urls import opened, retry_while_open, takes_parts
-from windeck.checkpoint.tables.writing import TablesWriter
+from windeck.checkpoint.tables.writing import TablesWriter, check_tables_of_modules
 from windeck.checkpoint.write.copies import LentTensors
 from windeck.checkpoint.write.incremental import BaseSave, find_base
 from windeck.checkpoint.write.local_state import LocalState, StateWriter
@@ -82,6 +82,7 @@ def save_shard(
     """
     _check_writer(plan, writer)
     given = {"model": model, "optimizer": optimizer, "loader": loader, "extra": extra}
+    check_tables_of_modules(given, embeddings, "saved")
     with TablesWriter(embeddings) as tables:
         write_shard(store, plan, writer, LocalState(given), tables=tables)
         tables.remember(plan.save)

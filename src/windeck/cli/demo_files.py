@@ -29,6 +29,9 @@ DATASETS = {
 #: Folders of the standard library that not every machine has.
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 
+#: Names below the folder of the demo, and of the file that says that they are of a demo.
+NAMES, MARK = ("tokens", "clicks.parquet", "parts", "raw"), ".windeck-demo"
+
 #: The end token of the token files: bytes are below it.
 END = 256
 
@@ -73,11 +76,24 @@ def load_curve(
 
 
 def write_files(out: Path, *, seed: int = 0) -> None:
-    """Write all files below `out`, some MB: ``text``, ``tokens``, ``clicks.parquet``, ``parts``,
+    """Write all files below `out`, 40 MB: ``text``, ``tokens``, ``clicks.parquet``, ``parts``,
     ``raw``.
 
-    Files that exist are written again, with the same content for the same `seed` and Python.
+    Files of a former demo are written again, with the same content for the same `seed` and Python.
+
+    Raises
+    ------
+    FileExistsError
+        If one of these names exists and is not of a demo.
     """
+    mark = out / MARK
+    names = [name for name in NAMES if (out / name).exists()]
+    if names and not mark.exists():
+        raise FileExistsError(
+            f"{out} has {names[0]}, which is not of a demo and would be replaced, expected "
+            "a folder without it: --out names another"
+        )
+    write_buffers(mark, (b"windeck demo replaces its files in this folder\n",))
     write_corpus(out / "text" / "stdlib-corpus")
     write_token_files(out / "tokens")
     write_clicks(out / "clicks.parquet", seed=seed)

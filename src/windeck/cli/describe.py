@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from windeck._util.terminal import escaped
 from windeck.cli.output import aligned, colored, print_json, print_lines
-from windeck.cli.parser import Parser, name_csv_options, one_line_errors
+from windeck.cli.parser import Parser, one_line_errors
 
 if TYPE_CHECKING:
     from windeck.cli.description.description import Description
@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-@one_line_errors("windeck describe", name_csv_options)
+@one_line_errors("windeck describe")
 def run(options: Namespace) -> None:
     """Describe each path, in order."""
     from windeck.cli.description.kinds import describe

@@ -23,7 +23,7 @@ __all__ += ["byte_size", "generation", "seconds"]
 
 #: Help of an argument that selects names.
 PATTERN = "A name with all below it, or a glob such as 'model/*.weight'"
-USAGE_ERROR, INTERRUPTED = 2, 130
+USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 #: What wrong files, columns and options raise.
 _USER_ERRORS = (
     *(ValueError, OSError, KeyError, TypeError, OverflowError),
@@ -219,6 +219,9 @@ def one_line_errors(command: str, edit: Callable[[str], str] = str) -> Iterator[
     """
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_at_broken_pipe()
     except _USER_ERRORS as error:
         if os.environ.get("WINDECK_TRACEBACK"):
             raise
@@ -226,3 +229,10 @@ def one_line_errors(command: str, edit: Callable[[str], str] = str) -> Iterator[
         sys.exit(escaped_lines(f"{command}: {edit(str(text))}"))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def end_at_broken_pipe() -> NoReturn:
+    """End the process without an error: its output was cut off, as by ``head``."""
+    # Python flushes stdout once more when it exits, and would print an error.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(BROKEN_PIPE) from None

@@ -12,7 +12,7 @@ from windeck.checkpoint.format import keys
 from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
 from windeck.checkpoint.stores.urls import existing_url, make_room, reading_url
 from windeck.cli.files import open_path
-from windeck.cli.parser import INTERRUPTED, USAGE_ERROR, print_error
+from windeck.cli.parser import INTERRUPTED, USAGE_ERROR, end_at_broken_pipe, print_error
 
 __all__ = ["NegativeResult", "UsageError", "checked_namespace", "opened_store"]
 __all__ += ["is_file", "redacted_url", "reported_errors"]
@@ -20,7 +20,6 @@ __all__ += ["is_file", "redacted_url", "reported_errors"]
 #: Exit codes beside `USAGE_ERROR`. As for grep and diff, 1 is an answer: a difference, damage,
 #: nothing found. 3: the store cannot be opened or read, or has no such checkpoint.
 NEGATIVE, UNAVAILABLE = 1, 3
-BROKEN_PIPE = 141
 
 
 class UsageError(Exception):
@@ -92,9 +91,7 @@ def reported_errors() -> Iterator[None]:
     except NegativeResult:
         raise SystemExit(NEGATIVE) from None
     except BrokenPipeError:
-        # Python flushes stdout once more when it exits, and would print an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(BROKEN_PIPE) from None
+        end_at_broken_pipe()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:

@@ -42,6 +42,8 @@ _FORMAT = re.compile(r"%[a-zA-Z]")
 _UNREAD_PARTS = {"%f": "fractions of seconds", "%Z": "names of time zones"}
 _UNREAD = re.compile(r"(?<!%)(?:%%)*(%[fZ])")
 _COMMA_NUMBER = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?|[+-]?\d*(,\d+)?([eE][+-]?\d+)?")
+#: Commas between thousands, or a decimal comma with three digits.
+_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _DATE = re.compile(
     r"(?P<a>\d{1,4})(?P<sep>[/.-])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{1,4})"
     r"((?P<gap>[ T])(?P<hour>\d{1,2}):\d{2}(?P<second>:\d{2})?(?P<half> ?[AP]M)?)?",
@@ -317,7 +319,16 @@ def text_hint(column: Any, *, time: bool) -> str:
         grouped = next((text for text in values if "." in text), None)
         if grouped is not None:
             return f"it has points between thousands, such as {grouped!r}, which are not read"
-        return f"it has decimal commas, such as {values[0]!r}; pass decimal=','"
+        given = next(text for text in values if "," in text)
+        if all(_GROUPED.fullmatch(text) for text in values if "," in text):
+            return (
+                f"it has commas such as {given!r}: commas between thousands are not read; pass "
+                "decimal=',' if they are decimal commas"
+            )
+        return f"it has decimal commas, such as {given!r}; pass decimal=','"
+    grouped = next((text for text in values if _GROUPED.fullmatch(text)), None)
+    if grouped is not None and not time:
+        return f"it has commas between thousands, such as {grouped!r}, which are not read"
     found = _date_formats(values)
     formats = [text for text in found if impossible_time(values, text) is None]
     if found and not formats:

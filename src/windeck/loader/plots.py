@@ -39,9 +39,12 @@ def plot_steps(loader: Any, steps: int, ax: Any) -> Any:
 
 def _samples(loader: Any, steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return rows (step, rank, sample), or of a mixture (step, rank, part, sample)."""
+    left = _steps_left(loader)
+    if left == 0:
+        raise ValueError("the loader is at its end, expected steps to draw")
     parts = []
     points = 0
-    for step in range(loader.step, loader.step + steps):
+    for step in range(loader.step, loader.step + (steps if left is None else min(steps, left))):
         for rank in range(loader.world_size):
             samples = loader.samples(step, rank=rank)
             columns = samples[:, None] if samples.ndim == 1 else samples[:, :2]
@@ -51,3 +54,14 @@ def _samples(loader: Any, steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         if points >= _MOST_POINTS:
             break
     return np.concatenate(parts)
+
+
+def _steps_left(loader: Any) -> int | None:
+    """Return the steps until `epochs` or `max_steps` is reached; None without such an end."""
+    ends = []
+    if loader.max_steps is not None:
+        ends.append(max(0, loader.max_steps - loader.step))
+    if loader.epochs is not None:
+        later = max(0, loader.epochs - loader.epoch - 1)
+        ends.append(loader.steps_left + (later * len(loader) if later else 0))
+    return min(ends, default=None)

@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import torch
 
-from windeck._core import bucket_of
+from windeck._core import EmbeddingCore, bucket_of
 from windeck._util.parallel import THREADS, read_ahead
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
@@ -49,6 +50,7 @@ __all__ = [
     "TablesWriter",
     "check_table",
     "check_tables",
+    "check_tables_of_modules",
     "forget_saves",
     "iter_entries",
     "remember_save",
@@ -229,6 +231,45 @@ def check_tables(embeddings: Any) -> None:
     """Raise a TypeError unless `embeddings` is a mapping."""
     if not isinstance(embeddings, Mapping):
         raise TypeError(f"`embeddings` must be a dict of tables, got {type(embeddings).__name__}")
+
+
+def check_tables_of_modules(state: Mapping[str, Any], embeddings: Any, doing: str) -> None:
+    """Raise a ValueError for a table in a module of `state` that `embeddings` lacks.
+
+    The state_dict of a module does not contain the rows of its tables, so they would be lost.
+
+    Parameters
+    ----------
+    state
+        Roots by name: modules, or dicts and lists of them; other values have no tables.
+    embeddings
+        Tables by name, or None.
+    doing
+        ``"saved"`` or ``"loaded"``, for the error.
+    """
+    given = {id(check_table(name, table)) for name, table in (embeddings or {}).items()}
+    for root, value in state.items():
+        for place, module in _modules(root, value):
+            core = vars(module).get("core")
+            if isinstance(core, EmbeddingCore) and id(core) not in given:
+                raise ValueError(
+                    f"{place} is an embedding table, whose rows are not in the state_dict of a "
+                    f"module and would not be {doing}: pass it in `embeddings`, or the state_dict "
+                    "of the module to leave it out"
+                )
+
+
+def _modules(place: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield the modules in a value of the state, with their places."""
+    if isinstance(value, torch.nn.Module):
+        for name, module in value.named_modules():
+            yield f"{place}.{name}" if name else place, module
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _modules(f"{place}[{name!r}]", inner)
+    elif isinstance(value, (list, tuple)):
+        for number, inner in enumerate(value):
+            yield from _modules(f"{place}[{number}]", inner)
 
 
 def check_table(name: str, table: Any) -> Any:

@@ -35,15 +35,16 @@ def describe_store(url: str) -> Description:
             columns, facts, notes, summary = _contents(store)
     except UsageError as error:
         raise ValueError(str(error)) from error
+    shown = redacted_url(url)
     code = [
         "from windeck import checkpoint",
         "",
-        f"for commit in checkpoint.log({literal(url)}):",
+        f"for commit in checkpoint.log({literal(shown)}):",
         "    print(commit.generation, commit.step)",
-        f"with checkpoint.open({literal(url)}) as saved:",
+        f"with checkpoint.open({literal(shown)}) as saved:",
         "    print(saved.names())",
     ]
-    return Description(redacted_url(url), "checkpoint", summary, facts, columns, notes, code)
+    return Description(shown, "checkpoint", summary, facts, columns, notes, code)
 
 
 def describe_checkpoint_file(path: str) -> Description:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windeck import Table
+from windeck import Table, Windows
 from windeck._util.imports import has_torch
 from windeck._util.text import format_bytes, plural
 from windeck.cli.column_roles import FIRST_ROWS, infer_columns
 from windeck.cli.description.description import Column, Description, call, literal
+from windeck.columns.dtypes import FLOATS
 from windeck.io import filesystem
 from windeck.io.conversion import is_categorical, value_type
 from windeck.io.csv_options import date_formats
@@ -343,8 +344,8 @@ def _code(
         "prediction_length": horizon,
         "target_columns": roles.target,
         **covariates,
-        "max_gap": _max_gap(table, context + horizon),
-        "dtype": _dtypes(table, covariates.values()),
+        "max_gap": _max_gap(table, roles.target, context, horizon),
+        "dtype": _dtypes(table, [[roles.target], *covariates.values()]),
     }
     lines += call("windows", "table", "wd.Windows", given)
     if has_torch():
@@ -352,10 +353,17 @@ def _code(
     return lines
 
 
-def _max_gap(table: Table, rows: int) -> str | int | None:
+def _max_gap(table: Table, target: str, context: int, horizon: int) -> str | int | None:
     """Return the usual step if windows without gaps are most of those that there are."""
-    step, breaks = table.report.step, int(table.report.breaks.sum())
-    if step is None or not breaks or breaks * rows > len(table) // 2:
+    step = table.report.step
+    if step is None or not table.report.breaks.any():
+        return None
+    lengths = {"context_length": context, "prediction_length": horizon, "target_columns": target}
+    try:
+        kept = len(Windows(table, **lengths, max_gap=step))
+    except ValueError:  # none is left
+        return None
+    if 2 * kept <= len(Windows(table, **lengths)):
         return None
     if not isinstance(step, np.timedelta64):
         return int(step)
@@ -367,6 +375,14 @@ def _max_gap(table: Table, rows: int) -> str | int | None:
 
 
 def _dtypes(table: Table, roles: Any) -> dict[str, str]:
-    """Return float32 for the columns of roles whose columns have several dtypes."""
-    mixed = [names for names in roles if len({table.columns[name].dtype for name in names}) > 1]
-    return {name: "float32" for names in mixed for name in names}
+    """Return float32 for the columns of roles with integers, or with several dtypes.
+
+    A column of integers makes batches of integers, which layers of torch do not take.
+    """
+    kinds = [{table.columns[name].dtype for name in names} for names in roles]
+    cast = [
+        names
+        for names, of_role in zip(roles, kinds, strict=True)
+        if len(of_role) > 1 or not all(kind in FLOATS for kind in of_role)
+    ]
+    return {name: "float32" for names in cast for name in names}
