@@ -181,8 +181,8 @@ def _exchange_state(
         options.check()
         if shared["tag"] is not None:
             check_tag(shared["tag"])
-        check_tables_of_modules(given, embeddings, "saved")
         state = LocalState(given)
+        check_tables_of_modules(given, embeddings, "saved")
         held.append((state, stack.enter_context(TablesWriter(embeddings))))
         _check_reachable(store, ranks)
         exclusive = isinstance(store, str) and takes_turns(store)

@@ -209,8 +209,8 @@ def save(  # type: ignore[misc]  # mypy does not compare it with `options` of th
     options.check()
     if tag is not None:
         check_tag(tag)
-    check_tables_of_modules(given, embeddings, "saved")
     state = LocalState(given, alone=True)
+    check_tables_of_modules(given, embeddings, "saved")
     with ExitStack() as stack:
         tables = stack.enter_context(TablesWriter(embeddings))
 

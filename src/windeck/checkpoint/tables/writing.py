@@ -247,9 +247,11 @@ def check_tables_of_modules(state: Mapping[str, Any], embeddings: Any, doing: st
     doing
         ``"saved"`` or ``"loaded"``, for the error.
     """
-    given = {id(check_table(name, table)) for name, table in (embeddings or {}).items()}
+    embeddings = embeddings or {}
+    check_tables(embeddings)
+    given = {id(check_table(name, table)) for name, table in embeddings.items()}
     for root, value in state.items():
-        for place, module in _modules(root, value):
+        for place, module in _modules_of(root, value):
             core = vars(module).get("core")
             if isinstance(core, EmbeddingCore) and id(core) not in given:
                 raise ValueError(
@@ -259,17 +261,17 @@ def check_tables_of_modules(state: Mapping[str, Any], embeddings: Any, doing: st
                 )
 
 
-def _modules(place: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+def _modules_of(place: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     """Yield the modules in a value of the state, with their places."""
     if isinstance(value, torch.nn.Module):
         for name, module in value.named_modules():
             yield f"{place}.{name}" if name else place, module
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _modules(f"{place}[{name!r}]", inner)
+            yield from _modules_of(f"{place}[{name!r}]", inner)
     elif isinstance(value, (list, tuple)):
         for number, inner in enumerate(value):
-            yield from _modules(f"{place}[{number}]", inner)
+            yield from _modules_of(f"{place}[{number}]", inner)
 
 
 def check_table(name: str, table: Any) -> Any:

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -358,12 +359,14 @@ def _max_gap(table: Table, target: str, context: int, horizon: int) -> str | int
     step = table.report.step
     if step is None or not table.report.breaks.any():
         return None
-    lengths = {"context_length": context, "prediction_length": horizon, "target_columns": target}
+    make = partial(
+        Windows, table, context_length=context, prediction_length=horizon, target_columns=target
+    )
     try:
-        kept = len(Windows(table, **lengths, max_gap=step))
+        kept = len(make(max_gap=step))
     except ValueError:  # none is left
         return None
-    if 2 * kept <= len(Windows(table, **lengths)):
+    if 2 * kept <= len(make()):
         return None
     if not isinstance(step, np.timedelta64):
         return int(step)
