@@ -36,7 +36,6 @@ def model() -> Model:
     [
         ("model.items", lambda model: model),
         ("model is", lambda model: model.items),
-        (r"model\['a'\]\[0\].items", lambda model: {"a": [model]}),
         ("model.1.items", lambda model: torch.nn.Sequential(torch.nn.ReLU(), model)),
     ],
 )

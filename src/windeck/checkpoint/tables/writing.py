@@ -241,7 +241,7 @@ def check_tables_of_modules(state: Mapping[str, Any], embeddings: Any, doing: st
     Parameters
     ----------
     state
-        Roots by name: modules, or dicts and lists of them; other values have no tables.
+        Roots by name; those that are modules may have tables.
     embeddings
         Tables by name, or None.
     doing
@@ -251,27 +251,15 @@ def check_tables_of_modules(state: Mapping[str, Any], embeddings: Any, doing: st
     check_tables(embeddings)
     given = {id(check_table(name, table)) for name, table in embeddings.items()}
     for root, value in state.items():
-        for place, module in _modules_of(root, value):
+        for name, module in value.named_modules() if isinstance(value, torch.nn.Module) else ():
             core = vars(module).get("core")
             if isinstance(core, EmbeddingCore) and id(core) not in given:
+                place = f"{root}.{name}" if name else root
                 raise ValueError(
                     f"{place} is an embedding table, whose rows are not in the state_dict of a "
                     f"module and would not be {doing}: pass it in `embeddings`, or the state_dict "
                     "of the module to leave it out"
                 )
-
-
-def _modules_of(place: str, value: Any) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules in a value of the state, with their places."""
-    if isinstance(value, torch.nn.Module):
-        for name, module in value.named_modules():
-            yield f"{place}.{name}" if name else place, module
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _modules_of(f"{place}[{name!r}]", inner)
-    elif isinstance(value, (list, tuple)):
-        for number, inner in enumerate(value):
-            yield from _modules_of(f"{place}[{number}]", inner)
 
 
 def check_table(name: str, table: Any) -> Any:
