@@ -9,6 +9,10 @@ set(CMAKE_CXX_COMPILER "$ENV{ZIG}" c++ -target "$ENV{ZIG_TARGET}")
 # The archiver is a command of the same program, which CMAKE_AR cannot name.
 set(CMAKE_CXX_ARCHIVE_CREATE "\"$ENV{ZIG}\" ar qc <TARGET> <OBJECTS>")
 set(CMAKE_CXX_ARCHIVE_FINISH "\"$ENV{ZIG}\" ranlib <TARGET>")
-set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)
+# glibc ends a thread through libgcc_s: exceptions are unwound by it as well, which has to be found
+# before Zig's own unwinder, a static library.
+find_file(LIBGCC_S libgcc_s.so.1 PATHS /lib/${machine}-linux-gnu /usr/${machine}-linux-gnu/lib
+          /lib64 /usr/lib64 /usr/lib NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
+set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s ${LIBGCC_S}")
 # pybind11 would choose link-time optimisation of the bindings, which takes minutes for each Python.
 set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
