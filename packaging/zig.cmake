@@ -9,6 +9,8 @@ set(CMAKE_CXX_COMPILER "$ENV{ZIG}" c++ -target "$ENV{ZIG_TARGET}")
 # The archiver is a command of the same program, which CMAKE_AR cannot name.
 set(CMAKE_CXX_ARCHIVE_CREATE "\"$ENV{ZIG}\" ar qc <TARGET> <OBJECTS>")
 set(CMAKE_CXX_ARCHIVE_FINISH "\"$ENV{ZIG}\" ranlib <TARGET>")
+# GCC has no frame pointers either.
+set(CMAKE_CXX_FLAGS_INIT -fomit-frame-pointer)
 # glibc ends a thread through libgcc_s: exceptions are unwound by it as well, which has to be found
 # before Zig's own unwinder, a static library.
 find_file(LIBGCC_S libgcc_s.so.1 PATHS /lib/${machine}-linux-gnu /usr/${machine}-linux-gnu/lib
