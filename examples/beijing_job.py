@@ -48,7 +48,7 @@ def rounds(lives: Lives) -> Found:
     dice = random.Random(lives.options.dice)
     for number in range(1, lives.options.rounds + 1):
         name, before = f"life{number:03}", found.generation
-        start_up = lives.kill(name, dice, start_up)
+        start_up = lives.kill(name, dice, start_up, found.step + 2 * STEPS)
         found.kills.append(lives.interrupted(name))
         lives.look(name, found)
         records = lives.records(name)

@@ -138,10 +138,13 @@ class Lives:
         )
         return np.array_equal(np.concatenate(samples), wanted)
 
-    def kill(self, name: str, dice: random.Random, start_up: float) -> float:
-        """One life, and its end at a random moment; the seconds to its first step."""
+    def kill(self, name: str, dice: random.Random, start_up: float, until: int) -> float:
+        """One life, and its end at a random moment; the seconds to its first step.
+
+        It takes no step after `until`, so that steps are left for the last life however fast it is.
+        """
         began, goal, first = time.monotonic(), dice.randint(1, STEPS), 0.0
-        with self.life(name, *self.saving(), "--until", str(self.steps), "--hold") as process:
+        with self.life(name, *self.saving(), "--until", str(until), "--hold") as process:
             if dice.randrange(YOUNG) == 0:
                 time.sleep(dice.uniform(0, start_up))
             else:

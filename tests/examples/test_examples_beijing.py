@@ -82,7 +82,7 @@ def test_what_is_wrong_is_seen(real: Path, tmp_path: Path, lives: ModuleType) ->
     show.prepare()
     assert show.uninterrupted()
     assert len(show.reference) == show.steps == len(show.proofs) - 1
-    show.kill("life001", random.Random(1), 0.0)
+    show.kill("life001", random.Random(1), 0.0, show.steps)
     right, records = lives.Found(), show.records("life001")
     show.look("life001", right)
     assert not right.wrong_steps

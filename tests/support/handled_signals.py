@@ -84,7 +84,12 @@ class Saves:
     def read(self) -> None:
         model = state(0)["model"]
         model["b"] = torch.arange(1)
-        checkpoint.load(self.store, model=model)
+        try:
+            checkpoint.load(self.store, model=model)
+        except ValueError as error:
+            # The handler's save was committed before this load began.
+            if not (self.saved and "model/b has shape (1,)" in str(error)):
+                raise
 
     def check(self) -> None:
         report = checkpoint.verify(self.store, deep=True)

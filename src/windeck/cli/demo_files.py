@@ -93,6 +93,7 @@ def write_files(out: Path, *, seed: int = 0) -> None:
             f"{out} has {names[0]}, which is not of a demo and would be replaced, expected "
             "a folder without it: --out names another"
         )
+    out.mkdir(parents=True, exist_ok=True)
     write_buffers(mark, (b"windeck demo replaces its files in this folder\n",))
     write_corpus(out / "text" / "stdlib-corpus")
     write_token_files(out / "tokens")

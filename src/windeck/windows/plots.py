@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from windeck._util.plots import new_axes
 from windeck.table.plots import values_at
+from windeck.windows.scaler_fitting import as_array
 
 __all__ = ["plot_window"]
 
@@ -62,9 +63,7 @@ def _stamp(stamp: Any) -> str:
 
 def _as_columns(prediction: Any, steps: int, columns: int) -> npt.NDArray[np.float64]:
     """Return a prediction as an array (steps, columns)."""
-    if hasattr(prediction, "detach"):  # a tensor, of any device
-        prediction = prediction.detach().cpu().float()
-    found = np.asarray(prediction, dtype=np.float64)
+    found = np.asarray(as_array(prediction), dtype=np.float64)
     shaped = found[:, None] if found.ndim == 1 and columns == 1 else found
     if shaped.shape != (steps, columns):
         raise ValueError(

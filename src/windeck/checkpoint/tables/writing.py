@@ -7,6 +7,7 @@ table's `history` counts the changes that did not, such as clearing the table.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,7 +16,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import torch
 
 from windeck._core import EmbeddingCore, bucket_of
 from windeck._util.parallel import THREADS, read_ahead
@@ -250,8 +250,11 @@ def check_tables_of_modules(state: Mapping[str, Any], embeddings: Any, doing: st
     embeddings = embeddings or {}
     check_tables(embeddings)
     given = {id(check_table(name, table)) for name, table in embeddings.items()}
+    torch = sys.modules.get("torch")  # without it there are no modules
     for root, value in state.items():
-        for name, module in value.named_modules() if isinstance(value, torch.nn.Module) else ():
+        if torch is None or not isinstance(value, torch.nn.Module):
+            continue
+        for name, module in value.named_modules():
             core = vars(module).get("core")
             if isinstance(core, EmbeddingCore) and id(core) not in given:
                 place = f"{root}.{name}" if name else root
