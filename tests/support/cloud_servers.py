@@ -252,7 +252,9 @@ def gcs(gcs_port: int, quick_retries: None) -> Iterator[Cloud]:
             "anonymous": True,
             "retry_time_limit": timedelta(milliseconds=1),
         }
-        direct = GcsFileSystem(**options, project_id="tests")
+        # This one may take its time: on a busy machine a millisecond passes before a request.
+        patient = options | {"retry_time_limit": timedelta(seconds=30)}
+        direct = GcsFileSystem(**patient, project_id="tests")
         direct.create_dir(name)
         yield Cloud("gcs", name, proxy, options, direct)
 
