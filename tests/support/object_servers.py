@@ -394,6 +394,7 @@ def bucket_of(port: int, name: str = "") -> Iterator[Bucket]:
     )
     name = name or f"bucket-{next(_buckets)}"
     direct.create_dir(name)
+    direct.delete_dir_contents(name)  # of another test that used the name
     with FaultyServer(Upstream(port)) as proxy:
         yield Bucket(name, proxy, direct)
 
