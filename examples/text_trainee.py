@@ -219,6 +219,7 @@ def main() -> None:
     try:
         job = Job(**json.loads(options.job.read_text()))
         train(job, files, out / "state.pt", resume=options.resume, wait_at=options.wait_at)
+        distributed.barrier()  # a process that ends while gloo still holds its tensors may abort
     finally:
         distributed.destroy_process_group()
 
