@@ -25,7 +25,16 @@ from windeck.io.data_files import Paths, resolve
 from windeck.io.filesystem import PathLike, is_remote
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
-from windeck.table import construction, derived, description, frames, ragged, streamed, wide
+from windeck.table import (
+    construction,
+    derived,
+    description,
+    frames,
+    ragged,
+    regular,
+    streamed,
+    wide,
+)
 from windeck.table.construction import (
     Reopening,
     SeriesLayout,
@@ -33,6 +42,7 @@ from windeck.table.construction import (
     warn_of_repeated_times,
 )
 from windeck.table.description import Described
+from windeck.table.grid import DUPLICATES, OffGrid, grid_of
 from windeck.table.group_cache import GroupCache
 from windeck.table.series import places_of
 from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets, first_rows
@@ -744,7 +754,7 @@ class Table:
     def _repr_html_(self) -> str:
         return description.as_html(self._described)
 
-    def _check_in_memory(self, what: str) -> None:
+    def _check_in_memory(self, what: str, cure: str = "") -> None:
         """Raise a TypeError for an operation that needs values in memory if they are not."""
 
     @property
@@ -934,6 +944,100 @@ class Table:
         # No feature is NaN, so none is looked for in batches.
         found |= {name: replace(found[name], missing=0) for name in columns}
         return self._derive(found, columns)
+
+    def regularize(
+        self,
+        step: Any,
+        *,
+        origin: Any = None,
+        off_grid: OffGrid = "error",
+        duplicates: Literal["error", "first", "last", "mean"] = "error",
+        time_zone: str | None = None,
+        max_rows: int | None = None,
+    ) -> Table:
+        """Return the table with a row at each step of each series, from its first to its last row.
+
+        Rows that are added are missing in all columns: NaN in floating ones, else null. Columns
+        keep their dtypes and categories; integers stay integers. The first row of a series is never
+        an added one, so static covariates are unchanged. Calendar features are missing in added
+        rows: make them afterwards.
+
+        Parameters
+        ----------
+        step : text, timedelta, or int
+            "15min", "1h", "D", "W", "MS", or an integer for integer timestamps. Months, quarters
+            and years are the first days of months.
+        origin : time, int, or "first"
+            A time on the grid, of which all others are whole steps away. By default 1970-01-01 (of
+            weeks Monday 1970-01-05), and 0 for integers. "first": the first row of each series.
+        off_grid : "error", "nearest" or "floor"
+            What happens to a row between two steps: a ValueError that names series and time, or it
+            moves to the nearest step (the earlier one of two), or to the one before.
+        duplicates : "error", "first", "last" or "mean"
+            What happens to several rows of one step, in order of time and then of the data: a
+            ValueError, or the first or the last row is kept as a whole, or the mean of the observed
+            values of floating columns. With "mean", other columns have to be equal in these rows.
+        time_zone : str, optional
+            Zone in whose local time days, weeks and months begin, for timestamps in UTC; `origin`
+            is a local time. A day is 23 to 25 hours then. Where clocks skip midnight it begins
+            after the change, where they show it twice, at the first. By default UTC.
+        max_rows : int, optional
+            ValueError if there would be more rows, as after one wrong time; it names the series and
+            the times of its longest gap. By default ten times the rows of the table, and at least
+            100,000.
+
+        Returns
+        -------
+        Table
+            Itself if nothing changes. Columns with ``storage="columns"``, in memory.
+
+        Raises
+        ------
+        TypeError
+            The table has no timestamps, or is streamed: `prepare` has `step` for files.
+        ValueError
+            A row is off the grid, a step has several rows, there are too many rows, or an option is
+            wrong.
+
+        Notes
+        -----
+        O(rows of the result) time. Memory is that of the result and a constant, but one byte for
+        each row of a gap of columns without NaN.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.array([0.5, 1.5]), "hour": np.array([0, 3])}
+        >>> table = Table.from_columns(columns, timestamp_column="hour").regularize(1)
+        >>> table["load"], table.timestamps
+        (array([0.5, nan, nan, 1.5]), array([0, 1, 2, 3]))
+        """
+        if self.timestamps is None:
+            raise TypeError("the table has no timestamps; expected timestamp_column=")
+        self._check_in_memory(
+            "regularize()", "files that `windeck prepare SRC DEST --step STEP` writes"
+        )
+        if duplicates not in DUPLICATES:
+            raise ValueError(
+                f"`duplicates` must be one of {', '.join(DUPLICATES)}, got {duplicates!r}"
+            )
+        most = None if max_rows is None else check_integer("max_rows", max_rows)
+        grid, own = grid_of(self.timestamps.dtype, step, origin, off_grid, time_zone)
+        found = regular.regularize(
+            self._columns,
+            self.timestamps,
+            self._layout,
+            grid,
+            own_origins=own,
+            duplicates=duplicates,
+            max_rows=regular.check_rows(most, self.num_rows),
+        )
+        if found is None:
+            return self
+        time = ColumnData("", found.stamps, missing=0, time_zone=self.time_zone)
+        origin_of_files = None if self.origin is None else replace(self.origin, mapped=False)
+        loaded = LoadedColumns(found.columns, [], time, None, origin_of_files, owned=True)
+        return Table(loaded, found.layout)._named(self.id_columns, self.timestamp_column)
 
     def with_missing_counts(self) -> Table:
         """Return the table with the missing values of every column counted.
@@ -1176,10 +1280,10 @@ class StreamedTable(Table):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._contents, self.group_bytes, self.memory_budget)
 
-    def _check_in_memory(self, what: str) -> NoReturn:
+    def _check_in_memory(self, what: str, cure: str = "windows of the table") -> NoReturn:
         raise TypeError(
             f"{what} is not supported for a streamed table, whose values are not in memory; "
-            "expected in_memory=True, or windows of the table"
+            f"expected in_memory=True, or {cure}"
         )
 
     def with_missing_counts(self) -> Table:
