@@ -35,7 +35,7 @@ class GridModel:
 
     def _guess(self, time: Any) -> int:
         if self.months:
-            return (time.year - self.origin.year) * 12 // self.months
+            return int((time.year - self.origin.year) * 12 // self.months)
         return int((time - self.origin) // self.step)
 
     def time(self, slot: int) -> Any:
@@ -74,17 +74,15 @@ def regular_rows(
         if off_grid == "nearest" and time - before > after - time:
             slot += 1
         slots.setdefault(slot, []).append(row)
-    found = []
+    found: list[tuple[Any, Row]] = []
     for slot in range(min(slots), max(slots) + 1):
         here = slots.get(slot, [])
         if len(here) > 1 and duplicates == "error":
             return None
-        row: Row | None = dict.fromkeys(rows[0])
-        if here:
-            row = _merged(here, duplicates, floats)
-        if row is None:
+        merged = _merged(here, duplicates, floats) if here else dict.fromkeys(rows[0])
+        if merged is None:
             return None
-        found.append((grid.time(slot), row))
+        found.append((grid.time(slot), merged))
     return found
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import windeck as wd
 from models.grid_model import GridModel, regular_rows
+from support.internals import plant
 from support.real_data import real_data
-from windeck.table import regular
 
 EPOCH = dt.datetime(1970, 1, 1)
 MONDAY = dt.datetime(1970, 1, 5)
@@ -118,7 +118,7 @@ def test_integers_equal_the_model(
         times = [[one * step + first for one in row] for row in times]
     series = {f"s{place}": sorted(row) for place, row in enumerate(times)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(regular, "ROWS_AT_A_TIME", many)
+        plant(patch, "derived.ROWS_AT_A_TIME", many)
         model = GridModel(step, 0 if origin in (None, "first") else origin)
         check(random_table(series, step), model, step, origin=origin, **options)
 

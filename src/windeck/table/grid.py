@@ -144,7 +144,7 @@ class Grid:
         if self.dtype == "int64":
             return f"steps of {self.step} from {self.origin}"
         unit, count = np.datetime_data(np.dtype(self.dtype))
-        step = _in_large_unit(np.timedelta64(self.step * count, unit))
+        step = _in_large_unit(np.timedelta64(self.step * count, unit))  # type: ignore[call-overload]
         zone = "" if self.zone is None else f" in the zone {self.zone}"
         return f"steps of {step} from {self.stamp(self.origin)}{zone}"
 
@@ -187,7 +187,7 @@ def _ticks(span: Any, step: Any, dtype: np.dtype[Any], months: bool) -> int:
     fine = np.datetime_data(dtype)[0] not in "MY"
     found = ticks_of(span, dtype) if fine else 0
     unit, count = np.datetime_data(dtype)
-    if not found or np.timedelta64(found * count, unit) != span:
+    if not found or np.timedelta64(found * count, unit) != span:  # type: ignore[call-overload]
         raise ValueError(
             f"`step` must be a multiple of the unit of the timestamps, {dtype}, got {step!r}"
         )
@@ -242,5 +242,5 @@ def _in_large_unit(span: np.timedelta64) -> np.timedelta64:
     for unit in ("W", "D", "h", "m", "s", "ms", "us"):
         whole = np.timedelta64(1, unit)  # type: ignore[call-overload]
         if span >= whole and span % whole == np.timedelta64(0):
-            return (span // whole) * whole  # type: ignore[no-any-return]
+            return (span // whole) * whole
     return span

@@ -11,6 +11,7 @@ import numpy as np
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array, Bits, Bools, Int64s, is_bits, is_floating
+from windeck.table import derived
 from windeck.table.construction import SeriesLayout
 from windeck.table.grid import Grid
 from windeck.table.timestamps import OrderReport, sort_by_time
@@ -19,8 +20,6 @@ __all__ = ["LEAST_ROWS", "MOST_SHARE", "Regular", "check_rows", "mean_rows", "re
 
 #: Rows that are made at most, by default: this multiple of those there are, and at least so many.
 MOST_SHARE, LEAST_ROWS = 10, 100_000
-#: Rows computed at a time, so that temporary memory does not grow with the table.
-ROWS_AT_A_TIME = 1 << 17
 #: The bits of a NaN of bfloat16.
 _NAN_BITS = 0x7FC0
 
@@ -81,7 +80,7 @@ class _Placing:
     def parts(self) -> Iterator[_Part]:
         """Yield all rows in parts, which do not divide rows with one new row."""
         start, total = 0, len(self.ticks)
-        many = ROWS_AT_A_TIME
+        many = derived.ROWS_AT_A_TIME
         while start < total:
             stop = min(start + many, total)
             rows = self.rows(start, stop)
@@ -92,7 +91,7 @@ class _Placing:
                     many *= 2
                     continue
             yield _Part(start, stop, rows[: stop - start])
-            start, many = stop, ROWS_AT_A_TIME
+            start, many = stop, derived.ROWS_AT_A_TIME
 
     def series(self, row: int) -> Any:
         """Return the name of the series of a row."""
@@ -226,8 +225,8 @@ def _is_regular(placing: _Placing) -> bool:
 def _times(placing: _Placing, dtype: np.dtype[Any]) -> Array:
     total = int(placing.new[-1])
     times = aligned_empty((total,), np.dtype(np.int64))
-    for start in range(0, total, ROWS_AT_A_TIME):
-        stop = min(start + ROWS_AT_A_TIME, total)
+    for start in range(0, total, derived.ROWS_AT_A_TIME):
+        stop = min(start + derived.ROWS_AT_A_TIME, total)
         times[start:stop] = placing.new_ticks(start, stop)
     return times.view(dtype)
 
@@ -266,7 +265,8 @@ class _Writer:
 
     def write(self, part: _Part, chosen: Int64s | None = None) -> None:
         """Write the rows of a part, or the chosen ones of them."""
-        taken, rows = slice(part.start, part.stop), part.rows
+        taken: Any = slice(part.start, part.stop)
+        rows = part.rows
         if chosen is not None:
             taken, rows = part.start + chosen, rows[chosen]
         self._put(rows, self.column.values[taken], self._valid(taken))
