@@ -242,5 +242,6 @@ def _in_large_unit(span: np.timedelta64) -> np.timedelta64:
     for unit in ("W", "D", "h", "m", "s", "ms", "us"):
         whole = np.timedelta64(1, unit)  # type: ignore[call-overload]
         if span >= whole and span % whole == np.timedelta64(0):
-            return (span // whole) * whole
+            found: np.timedelta64 = (span // whole) * whole
+            return found
     return span
