@@ -45,8 +45,7 @@ def irregular_rows(lengths: list[int], seed: int, every: int, zone: str | None =
 def regular(folder: Path, data: Any, options: dict[str, Any], **sizes: Any) -> Any:
     """Prepare data on a grid and return what is written; compare with the table in memory."""
     write_files(folder / "in", data, 3, [".parquet", ".arrow"])
-    duplicates = "keep"
-    wd.prepare(folder / "in", folder / "plain", **KEYS, duplicates=duplicates, **sizes)
+    wd.prepare(folder / "in", folder / "plain", **KEYS, duplicates="keep", **sizes)
     plain = wd.Table.read(folder / "plain", **KEYS, categories=["kind"])
     try:
         expected = plain.regularize(**options)
@@ -162,7 +161,7 @@ def test_one_wrong_time(tmp_path: Path) -> None:
         wd.prepare(tmp_path / "in", tmp_path / "out", **options, off_grid="floor")
     with pytest.raises(ValueError, match=r"not on the grid \(steps of 1 hours from 1970-01-01"):
         wd.prepare(tmp_path / "in", tmp_path / "out", **options, max_rows=10**9)
-    files = {"file_bytes": 1024, "row_group_bytes": 1024}
+    files: dict[str, Any] = {"file_bytes": 1024, "row_group_bytes": 1024}
     write_files(tmp_path / "right", irregular_rows([30, 20], 0, HOUR), 2)
     rows = wd.prepare(tmp_path / "right", tmp_path / "out", **options, **files).rows
     with pytest.raises(

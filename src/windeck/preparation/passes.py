@@ -162,8 +162,8 @@ def _layout(
         raise ValueError(f"{', '.join(repr(s.name) for s in plan.sources[:3])} has no rows")
     kinds = final_types(files, plan.names, plan.options)
     between_keys = cuts_between_keys(plan)
-    options, time = plan.options, plan.options.read.time
-    grid = None if options.grid is None else options.grid.grid(kinds[time])
+    asked, time = plan.options.grid, plan.options.read.time
+    grid = None if asked is None or time is None else asked.grid(kinds[time])
     splitters = choose_splitters(
         sorted_files, plan.file_bytes, between_keys=between_keys, grid=grid
     )

@@ -240,7 +240,7 @@ def _origin(grid: Grid, span: Any, origin: Any) -> int:
 def _in_large_unit(span: np.timedelta64) -> np.timedelta64:
     """Return a duration in the largest unit of which it is a multiple."""
     for unit in ("W", "D", "h", "m", "s", "ms", "us"):
-        whole = np.timedelta64(1, unit)  # type: ignore[call-overload]
+        whole = np.timedelta64(1, unit)
         if span >= whole and span % whole == np.timedelta64(0):
             found: np.timedelta64 = (span // whole) * whole
             return found
