@@ -14,7 +14,7 @@ import numpy as np
 from windeck._util.imports import needs_torch
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
-from windeck._util.validation import check_bytes
+from windeck._util.validation import check_bytes, check_integer
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
@@ -25,7 +25,7 @@ from windeck.io.data_files import Paths, resolve
 from windeck.io.filesystem import PathLike, is_remote
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
-from windeck.table import construction, derived, description, ragged, streamed, wide
+from windeck.table import construction, derived, description, frames, ragged, streamed, wide
 from windeck.table.construction import (
     Reopening,
     SeriesLayout,
@@ -35,7 +35,7 @@ from windeck.table.construction import (
 from windeck.table.description import Described
 from windeck.table.group_cache import GroupCache
 from windeck.table.series import places_of
-from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets
+from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets, first_rows
 from windeck.table.timestamps import OrderReport
 
 Storage = Literal["columns", "rows"]
@@ -62,6 +62,10 @@ class Table:
         The row-major matrix of which all columns are views, with ``storage="rows"``.
     origin : Origin or None
         The files it was read from, with their number of columns and bytes.
+    id_columns : tuple of str
+        Names of the columns of ids in the data; empty without.
+    timestamp_column : str or None
+        Name of the column of timestamps in the data.
 
     Examples
     --------
@@ -74,6 +78,8 @@ class Table:
     # The mapped table that this one was derived from, and the columns that it does not have.
     _base: Table | None = None
     _added: frozenset[str] = frozenset()
+    id_columns: tuple[str, ...] = ()
+    timestamp_column: str | None = None
 
     def __init__(
         self, loaded: LoadedColumns, layout: SeriesLayout, reopening: Reopening | None = None
@@ -378,6 +384,58 @@ class Table:
         )
 
     @classmethod
+    def from_pandas(
+        cls,
+        data: Any,
+        *,
+        columns: str | Iterable[str] | None = None,
+        id_columns: str | Iterable[str] | None = None,
+        timestamp_column: str | None = None,
+        categories: Categories = (),
+        dtype: Any = None,
+        rows: tuple[int, int | None] | None = None,
+        storage: Storage = "columns",
+        sort: bool = False,
+        time_zone: str | None = None,
+    ) -> Table:
+        """Make a table of a frame or a Series of pandas, with the levels of its index.
+
+        Of the index, the level of times or periods is the time and the other levels are ids, unless
+        `id_columns` or `timestamp_column` name others. One level of integers without a name numbers
+        the rows, and is left out. Levels without a name are called ``timestamp``, ``series_id`` or
+        ``series_id_0``. A period of any frequency becomes the time at which it begins. Nulls of
+        nullable dtypes, NaN and None are missing; categoricals of texts become codes. Parameters as
+        in `read`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `data` is not of pandas; the index has several levels of time, or a level with the name
+            of a column.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> index = pandas.period_range("2024-01", periods=2, freq="M", name="month")
+        >>> table = Table.from_pandas(pandas.DataFrame({"load": [0.5, 1.5]}, index=index))
+        >>> table.timestamp_column, table.timestamps.astype("M8[D]").tolist()[1]
+        ('month', datetime.date(2024, 2, 1))
+        """
+        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column)
+        return cls.from_arrow(
+            frame,
+            columns=columns,
+            id_columns=ids,
+            timestamp_column=time,
+            categories=categories,
+            dtype=dtype,
+            rows=rows,
+            storage=storage,
+            sort=sort,
+            time_zone=time_zone,
+        )
+
+    @classmethod
     def from_columns(
         cls,
         columns: Mapping[str, Any],
@@ -583,7 +641,8 @@ class Table:
             start = wide.starts_of(start, options.get("rows"))
         arrange = wide.from_rows if series == "rows" else wide.from_columns
         found = arrange(loaded, name, start, freq)
-        read = ReadOptions(zone=options.get("time_zone"))
+        ids = as_names("id_columns", id_columns or ())
+        read = ReadOptions(ids=ids, time=timestamp_column, zone=options.get("time_zone"))
         return cls._of(found.loaded, read, offsets=found.offsets, series_names=found.names)
 
     @classmethod
@@ -639,7 +698,12 @@ class Table:
         loaded, layout = arrange_series(loaded, options, offsets, series_names)
         wide.warn_if_wide(loaded, len(layout.names))
         warn_of_repeated_times(loaded, layout)
-        return cls(loaded, layout, reopening)
+        return cls(loaded, layout, reopening)._named(options.ids, options.time)
+
+    def _named(self, ids: Sequence[str], time: str | None) -> Table:
+        """Set the names of the columns of ids and time, and return the table."""
+        self.id_columns, self.timestamp_column = tuple(ids), time
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a pickle: the path and arguments of a mapped table, else values and layout."""
@@ -656,7 +720,8 @@ class Table:
             time = ColumnData("", self.timestamps, time_zone=self.time_zone)
         values = list(self._columns.values())
         loaded = LoadedColumns(values, [], time, self.matrix, self.origin, owned=False)
-        return _rebuild, (construction.without_views(loaded), self._layout)
+        names = self.id_columns, self.timestamp_column
+        return _rebuild, (construction.without_views(loaded), self._layout, names)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -718,6 +783,14 @@ class Table:
     def step(self) -> np.timedelta64 | int | None:
         """Usual difference of successive timestamps; None if it is unknown."""
         return self.report.step
+
+    @property
+    def span(self) -> tuple[np.datetime64, np.datetime64] | tuple[int, int] | None:
+        """First and last timestamp of all series; None without timestamps or rows."""
+        found, unit = self.report.span, self.report.unit
+        if found is None or unit is None:
+            return found
+        return np.datetime64(found[0], unit), np.datetime64(found[1], unit)  # type: ignore[call-overload]
 
     def column(self, name: str) -> ColumnData:
         """Return values, validity and categories of a column; KeyError if it is unknown."""
@@ -912,6 +985,90 @@ class Table:
             warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
             return {name: as_tensor(column, torch) for name, column in self._columns.items()}
 
+    def to_arrow(self) -> Any:
+        """Return the rows as a `pyarrow.Table`: ids, time, then the values.
+
+        Numbers that are contiguous in memory are not copied. Texts of ids take their bytes in each
+        row. Ids and time have the names they had in the data, or ``series_id`` (of several
+        ``series_id_0``...) and ``timestamp``. Times with a zone keep it, codes become dictionaries
+        of their names, missing values are null or NaN as in the table, and bfloat16 becomes
+        float32. Anything that takes Arrow data takes the table itself as well, by its method
+        ``__arrow_c_stream__``, such as ``polars.DataFrame(table)`` and DuckDB.
+
+        Raises
+        ------
+        TypeError
+            The values are not in memory.
+        ValueError
+            A value column has the name of an id or of time.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"site": np.array(["a", "b"]), "load": np.array([0.5, 1.5])}
+        >>> Table.from_columns(columns, id_columns="site").to_arrow().to_pylist()
+        [{'site': 'a', 'load': 0.5}, {'site': 'b', 'load': 1.5}]
+        """
+        self._check_in_memory("to_arrow()")
+        return self._rows_as_arrow(self._columns, self.timestamps)
+
+    def _rows_as_arrow(self, columns: Mapping[str, ColumnData], stamps: Array | None) -> Any:
+        """Return the first rows of the table, whose columns and timestamps are given."""
+        names = frames.index_names(self._layout, self.id_columns, self.timestamp_column)
+        return frames.as_arrow(self._layout, names, stamps, self.time_zone, columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows by the Arrow PyCapsule interface; see `to_arrow`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a frame of pandas: ids, time, then the values. Imports pandas.
+
+        As `to_arrow`; codes become categoricals, and integers and bools with missing values have
+        the nullable dtypes of pandas, such as ``Int64``. `from_pandas` with the same `id_columns`
+        and `timestamp_column` returns the table.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.array([0.5, 1.5]), "hour": np.array([3, 4])}
+        >>> Table.from_columns(columns, timestamp_column="hour").to_pandas().to_dict("list")
+        {'hour': [3, 4], 'load': [0.5, 1.5]}
+        """
+        return frames.to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """Return the rows as a frame of polars: ids, time, then the values. Imports polars.
+
+        As `to_arrow`; codes become categoricals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.array([0.5, 1.5]), "hour": np.array([3, 4])}
+        >>> Table.from_columns(columns, timestamp_column="hour").to_polars().rows()
+        [(3, 0.5), (4, 1.5)]
+        """
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def head(self, rows: int = 5) -> Any:
+        """Return the first rows of the first series as a `pyarrow.Table`; see `to_arrow`.
+
+        Of a table in files it reads these rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Table.from_columns({"load": np.arange(4.0)}).head(2).to_pydict()
+        {'load': [0.0, 1.0]}
+        """
+        many = min(check_integer("rows", rows), self.num_rows)
+        columns = {name: first_rows(one, many) for name, one in self._columns.items()}
+        stamps = None if self.timestamps is None else self.timestamps[:many]
+        return self._rows_as_arrow(columns, stamps)
+
     def plot(
         self,
         columns: str | Iterable[str] | None = None,
@@ -968,8 +1125,10 @@ def _read_again(arguments: dict[str, Any], version: Version) -> Table:
     return table
 
 
-def _rebuild(loaded: LoadedColumns, layout: SeriesLayout) -> Table:
-    return Table(construction.with_views(loaded), layout)
+def _rebuild(
+    loaded: LoadedColumns, layout: SeriesLayout, names: tuple[Sequence[str], str | None]
+) -> Table:
+    return Table(construction.with_views(loaded), layout)._named(*names)
 
 
 def _rebuild_derived(base: Table, columns: Mapping[str, ColumnData | int | None]) -> Table:
@@ -1012,6 +1171,7 @@ class StreamedTable(Table):
         if time is not None:
             self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
         self.block_offsets = read_only(block_offsets(reader, self.column_names, group_bytes))
+        self._named(contents.ids, time)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._contents, self.group_bytes, self.memory_budget)
