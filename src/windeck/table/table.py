@@ -926,7 +926,8 @@ class Table:
         Notes
         -----
         The values are computed once, in O(rows) time, and take `dtype` for each row and column.
-        Time stamps are taken as they are stored, without a time zone.
+        Time stamps are taken as they are stored, without a time zone. The table remembers which
+        columns are calendar features, so that `Windows.latest` computes those of a forecast.
 
         Examples
         --------
@@ -937,12 +938,11 @@ class Table:
         [-0.5, -0.23999999463558197, 0.5]
         """
         self._check_in_memory("with_calendar()")
-        columns = derived.calendar_columns(
-            self.timestamps, self.offsets, features, encoding, dtype, self._columns
-        )
+        made = derived.calendar_features(self.timestamps, features, encoding, dtype, self._columns)
+        columns = derived.calendar_columns(made, self.timestamps, self.offsets)
         found = derived.add_columns(self._columns, columns, self.num_rows)
         # No feature is NaN, so none is looked for in batches.
-        found |= {name: replace(found[name], missing=0) for name in columns}
+        found |= {one.name: replace(found[one.name], missing=0, calendar=one) for one in made}
         return self._derive(found, columns)
 
     def regularize(
