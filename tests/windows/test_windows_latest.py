@@ -304,3 +304,122 @@ def test_the_last_windows_that_a_filter_left_are_not_taken_for_the_last() -> Non
         w.subset(mask=np.ones(len(w), bool), last=1)
         plain_windows(3).subset(last=1)
         plain_windows(0, max_gap="2h").subset(last=2)
+
+
+# --- calendar features of the future -------------------------------------------------------------
+
+CALENDAR = ["hour_sin", "hour_cos", "weekday_sin", "weekday_cos", "age"]
+
+
+def with_calendar(behind: int) -> wd.Table:
+    table = wd.Table.from_arrow(arrow_of(behind), **INDEX)
+    return table.with_calendar(["hour", "weekday", "age"])
+
+
+def windows_of(table: wd.Table, **options: Any) -> wd.Windows:
+    roles: dict[str, Any] = {**ROLES, "known_covariates": CALENDAR}
+    return wd.Windows(table, context_length=4, prediction_length=3, **{**roles, **options})
+
+
+@pytest.mark.parametrize("options", TRAINING, ids=str)
+def test_calendar_features_of_the_future_need_no_table(options: dict[str, Any]) -> None:
+    """They are those that a table with the rows of the future has."""
+    behind = 3 * options.get("dilation", 1) + options.get("gap", 0)
+    w = windows_of(with_calendar(0), **options)
+    v = w.latest(future=True)
+    expected = windows_of(with_calendar(behind), **options).latest(future=True)
+    batch, other = v.gather([0, 1, 2]), expected.gather([0, 1, 2])
+    assert batch["future_known_mask"].all()
+    assert not batch["future_target_mask"][:, -1].any()
+    for key in set(batch) - {"start"}:
+        np.testing.assert_array_equal(batch[key], other[key], err_msg=key)
+    zeros = np.zeros((3, 3, 2))
+    assert v.prediction_table(zeros) == expected.prediction_table(zeros)
+    assert v.prediction_table(zeros) == w.latest().prediction_table(zeros)
+
+
+def test_calendar_features_beside_a_table_of_the_future(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"known_covariates": ["hour", *CALENDAR], "dtype": {"hour": "f4"}}
+    w = windows_of(with_calendar(0), **options)
+    expected = windows_of(with_calendar(3), **options).latest(future=True)
+    rows = future_of(future_rows(3))
+    # A table of the future begins anew to count the rows of a series.
+    for future in (rows, rows.with_calendar(["hour", "weekday", "age"])):
+        batch = w.latest(future=future).gather([0, 1, 2])
+        for key in set(batch) - {"start"}:
+            np.testing.assert_array_equal(batch[key], expected.gather([0, 1, 2])[key], err_msg=key)
+    with pytest.raises(ValueError, match="`future` has no rows of 1 series: 'b'"):
+        windows_of(with_calendar(0)).latest(future=future_of(future_rows(3)[:9]))
+    with pytest.raises(ValueError, match="3 series have a target within their last 3 rows"):
+        w.latest(future=True)  # the column "hour" is of the data
+
+
+def test_derived_tables_remember_their_calendar(tmp_path: Path) -> None:
+    path = tmp_path / "rows.arrow"
+    feather.write_feather(arrow_of(0).combine_chunks(), path, compression="uncompressed")
+    mapped = wd.Table.read(path, in_memory=False, **INDEX).with_calendar(["hour", "weekday", "age"])
+    expected = windows_of(with_calendar(0)).latest(future=True).gather([0, 1, 2])["future_known"]
+    for table in (with_calendar(0), mapped):
+        more = table.with_columns({"x": np.zeros(table.num_rows)}).with_missing_counts()
+        for derived in (more, pickle.loads(pickle.dumps(table)), pickle.loads(pickle.dumps(more))):
+            assert derived.fingerprint in (table.fingerprint, more.fingerprint)
+            for w in (windows_of(derived), pickle.loads(pickle.dumps(windows_of(derived)))):
+                batch = w.latest(future=True).gather([0, 1, 2])
+                np.testing.assert_array_equal(batch["future_known"], expected)
+        replaced = table.with_columns({"hour_sin": np.zeros(table.num_rows, np.float32)})
+        with pytest.raises(ValueError, match="3 series have a target within their last 3 rows"):
+            windows_of(replaced).latest(future=True)
+
+
+def test_the_calendar_goes_on_by_the_step_that_is_given() -> None:
+    months = np.datetime64("2023-01", "M") + np.arange(15)
+    columns = {"x": np.arange(15.0), "t": months.astype("M8[D]")}
+    table = wd.Table.from_columns(columns, timestamp_column="t")
+    table = table.with_calendar("month", encoding="scaled")
+    w = wd.Windows(table, context_length=3, prediction_length=3, known_covariates="month")
+    with pytest.raises(ValueError, match="steps of about 31 days that differ in length, expected"):
+        w.latest(future=True)
+    v = w.latest(future=True, step=np.timedelta64(1, "M"))
+    np.testing.assert_allclose(v[0]["future_known"][:, 0], np.arange(3, 6) / 11 - 0.5, rtol=1e-6)
+    hourly = windows_of(with_calendar(0)).latest(future=True, step="12h").gather([0])
+    np.testing.assert_allclose(hourly["future_known"][0, 0, :2], hourly["future_known"][0, 2, :2])
+    with pytest.raises(ValueError, match="`step` is '1h', expected future=table with it, or futur"):
+        windows_of(with_calendar(3)).latest(future=True, step="1h")
+
+
+def test_the_calendar_of_a_part_is_that_of_the_rows_after_it() -> None:
+    train, _, test = windows_of(with_calendar(0)).split(validation_rows=4, test_rows=4)
+    batch = train.latest(future=True).gather([0, 1, 2])
+    assert batch["future_target_mask"][:, 0].all()  # these rows are in the table
+    v = test.latest(future=True)
+    batch = v.gather([0, 1, 2])
+    assert not batch["future_target_mask"].any()
+    w = windows_of(with_calendar(0)).latest(future=True)
+    np.testing.assert_array_equal(batch["future_known"], w.gather([0, 1, 2])["future_known"])
+    few = windows_of(with_calendar(0)).subset(rows=(0, 28)).latest(future=True)  # 2 rows follow
+    batch = few.gather([0])
+    assert batch["future_known_mask"].all()
+    np.testing.assert_allclose(10 ** batch["future_known"][0, :, 4] - 2, [28, 29, 30], rtol=1e-5)
+
+
+def test_series_that_end_without_targets_are_named() -> None:
+    """They may have the rows of a future already, which would begin too late."""
+    data = pa.concat_tables([arrow_of(3)[:33], arrow_of(0)[30:]])
+    table = wd.Table.from_arrow(data, **INDEX).with_calendar(["hour", "weekday", "age"])
+    with pytest.warns(
+        UserWarning, match="targets of 1 of 3 series are unknown for the last 3 rows: 'a'; their"
+    ) as found:
+        v = windows_of(table).latest(future=True)
+    assert found[0].filename == __file__
+    assert v.prediction_table(np.zeros((3, 3, 2)))["timestamp"][0].as_py().hour == 9
+
+
+def test_windows_without_known_covariates_have_a_future() -> None:
+    w = wd.Windows(with_calendar(0), context_length=4, prediction_length=3, target_columns="load")
+    batch = w.latest(future=True).gather([0, 1, 2])
+    assert batch["past_target"][:, -1, 0].tolist() == [1029.0, 2040.0, 3016.0]
+    assert not batch["future_target_mask"].any()
+    unstamped = wd.Table.from_columns({"x": np.arange(9.0)}).with_calendar("age")
+    w = wd.Windows(unstamped, context_length=2, prediction_length=1, known_covariates="age")
+    with pytest.raises(ValueError, match="1 series have a target within their last 1 rows"):
+        w.latest(future=True)

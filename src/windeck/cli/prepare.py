@@ -37,7 +37,7 @@ The same command goes on where it was interrupted. `Table.read` reads the direct
 _PASSED = (
     *("dtype", "duplicates", "on_error", "sample", "seed", "file_bytes"),
     *("row_group_bytes", "compression", "memory_budget", "threads", "engine", "overwrite"),
-    *("per_series", "scratch"),
+    *("per_series", "scratch", "step", "origin", "off_grid", "time_zone", "max_rows"),
 )
 
 #: Options of arguments that errors advise to give.
@@ -45,7 +45,9 @@ _OPTIONS = {
     "columns": "--columns",
     "duplicates": "--duplicates",
     "file_bytes": "--file-bytes",
+    "max_rows": "--max-rows",
     "memory_budget": "--memory-budget",
+    "off_grid": "--off-grid",
     "overwrite": "--overwrite",
     "scratch": "--scratch",
     "timestamp_column": "--time",
@@ -68,8 +70,16 @@ def add_parser(subparsers: Any) -> None:
     add("--columns", metavar="NAME", action="append", type=comma_names,
         help="columns of values, with commas or repeated (default: all)")  # fmt: skip
     add("--dtype", choices=("float16", "float32", "float64"), help="dtype of floating columns")
-    add("--duplicates", choices=("error", "first", "last", "keep"), default="error",
-        help="rows with the same ids and time (default: %(default)s)")  # fmt: skip
+    add("--duplicates", choices=("error", "first", "last", "keep", "mean"), default="error",
+        help="rows with the same ids and time, or of one step (default: %(default)s)")  # fmt: skip
+    add("--step", metavar="STEP", type=_step,
+        help="write a row at each step of each series, such as 1h, D or MS")  # fmt: skip
+    add("--origin", metavar="TIME", type=_step, help="a time on the grid (default: 1970-01-01)")
+    add("--off-grid", choices=("error", "nearest", "floor"), default="error",
+        help="rows between two steps (default: %(default)s)")  # fmt: skip
+    add("--time-zone", metavar="ZONE", help="zone of the days, weeks and months of --step")
+    add("--max-rows", metavar="N", type=at_least(0),
+        help="rows of a grid (default: ten times those read)")  # fmt: skip
     add("--on-error", choices=("stop", "skip"), default="stop",
         help="skip leaves out damaged files and lists them (default: %(default)s)")  # fmt: skip
     add("--scaler", action="append", choices=("standard", "minmax", "robust", "mean_abs"),
@@ -157,6 +167,14 @@ def _option(text: str) -> tuple[str, str]:
     if not (name and found):
         raise ArgumentTypeError(f"expected NAME=VALUE, found {text[:40]!r}")
     return name, value
+
+
+def _step(text: str) -> int | str:
+    """Return an integer, for times that are integers, or a text."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _sample(text: str) -> int | None:

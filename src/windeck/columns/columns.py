@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from windeck.columns import bitmaps
+from windeck.columns.calendar import CalendarFeature
 from windeck.columns.dtypes import (
     DTYPES,
     Array,
@@ -48,6 +49,8 @@ class ColumnData:
         ``values.dtype.name``, or ``"bfloat16"`` if `values` (uint16) holds bfloat16 bits.
     time_zone : str or None
         The time zone of timestamps, whose values are in UTC then.
+    calendar : CalendarFeature or None
+        The calendar feature that the column holds.
     """
 
     name: str
@@ -58,6 +61,7 @@ class ColumnData:
     missing: int | None = None
     dtype: str = ""
     time_zone: str | None = None
+    calendar: CalendarFeature | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", read_only(self.values))

@@ -27,6 +27,7 @@ from windeck.preparation.prepared_files import (
     cuts_between_keys,
     file_name,
     file_result,
+    keys_before,
     sorted_file_bounds,
     write_file,
 )
@@ -161,7 +162,11 @@ def _layout(
         raise ValueError(f"{', '.join(repr(s.name) for s in plan.sources[:3])} has no rows")
     kinds = final_types(files, plan.names, plan.options)
     between_keys = cuts_between_keys(plan)
-    splitters = choose_splitters(sorted_files, plan.file_bytes, between_keys=between_keys)
+    asked, time = plan.options.grid, plan.options.read.time
+    grid = None if asked is None or time is None else asked.grid(kinds[time])
+    splitters = choose_splitters(
+        sorted_files, plan.file_bytes, between_keys=between_keys, grid=grid
+    )
     bounds = run_in_threads(
         lambda number: sorted_file_bounds(plan, sorted_files, number, splitters),
         len(sorted_files),
@@ -172,16 +177,19 @@ def _layout(
     kept = [0, *(np.flatnonzero(sizes) + 1).tolist()]
     rows = sum(sorted_file.rows for sorted_file in sorted_files)
     width = max(sum(sorted_file.nbytes for sorted_file in sorted_files) // rows, 1)
+    taken = tuple(tuple(one[place] for place in kept) for one in bounds)
     layout = FileLayout(
         plan,
         folder,
         claim,
         tuple(sorted_files),
-        tuple(tuple(one[place] for place in kept) for one in bounds),
+        taken,
         kinds,
         max(plan.options.row_group_bytes // width, 1),
         width,
         _training(plan, kinds),
+        grid,
+        () if grid is None else keys_before(plan, sorted_files, taken),
     )
     return layout, results
 
@@ -234,8 +242,15 @@ def _manifest(
     rows = sum(file.rows for file in written)
     dropped = sum(file.duplicates for file in written)
     found = sum(sorted_file.rows for sorted_file in layout.sorted_files)
-    if rows + dropped != found:
-        raise RuntimeError(f"{found} rows were read and {rows + dropped} were written or left out")
+    read_again = rows + dropped - sum(file.added for file in written)
+    if read_again != found:
+        raise RuntimeError(f"{found} rows were read and {read_again} were written or left out")
+    grid = plan.options.grid
+    if grid is not None and rows > grid.most_rows(found):
+        raise ValueError(
+            f"the grid has {rows:,} rows in {len(written)} files, more than max_rows="
+            f"{grid.most_rows(found):,}; expected a larger `step`, or a larger `max_rows`"
+        )
     files = tuple(
         PreparedFile(p.name, p.rows, p.nbytes, p.row_groups, p.sha256, p.first, p.last)
         for p in written

@@ -20,6 +20,7 @@ from windeck.io.folder_columns import folder_types, varied_columns, with_columns
 from windeck.io.formats import open_file
 from windeck.io.options import ReadOptions
 from windeck.io.reading import check_same_columns, common_types, id_builder
+from windeck.preparation.regular_rows import GridOptions
 from windeck.preparation.sorting import time_type
 from windeck.preparation.widening import retyped_schema, text_types, wider_types
 
@@ -61,12 +62,15 @@ class PrepareOptions:
     seed: int = 0
     train: tuple[Any, Any] = (None, None)
     per_series: bool = False
+    grid: GridOptions | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the options as JSON, for the manifest and the fingerprint."""
         read, csv = self.read, self.read.csv
         header = csv.header
-        return {
+        # Without a grid the fingerprint is that of versions that had none.
+        grid = {} if self.grid is None else {"grid": self.grid.document()}
+        return grid | {
             "columns": None if read.columns is None else list(read.columns),
             "id_columns": list(read.ids),
             "timestamp_column": read.time,
@@ -167,6 +171,10 @@ def make_plan(
     kinds = folder_types({one.path: one.schema for one in sources}, options.read.named_columns)
     sources = [replace(one, schema=with_columns(one, kinds, ()).schema) for one in sources]
     first = sources[0]
+    if options.grid is not None and options.read.time in first.schema.names:
+        time = first.schema.field(options.read.time).type
+        if pa.types.is_temporal(time) or pa.types.is_integer(time):
+            options.grid.grid(time_type(time))  # An error before any row is read.
     names = options.read.value_columns(first.schema, repr(first.name))
     wanted = (*names, *options.read.index_columns)
     for source in sources:

@@ -18,11 +18,20 @@ from windeck.io import filesystem
 from windeck.io.writing import publish, read_batches, sha256, write_parquet
 from windeck.preparation.destination import check_claim
 from windeck.preparation.plan import PreparationPlan
+from windeck.preparation.regular_rows import RegularRows, SlotKey
 from windeck.preparation.sorted_files import SortedFile
 from windeck.preparation.sorting import SortKeys, gathered
+from windeck.table.grid import Grid
 
 __all__ = ["FileLayout", "WrittenFile", "Splitter", "choose_splitters", "cuts_between_keys"]
-__all__ += ["file_name", "file_result", "sorted_file_bounds", "training_mask", "write_file"]
+__all__ += [
+    "file_name",
+    "file_result",
+    "keys_before",
+    "sorted_file_bounds",
+    "training_mask",
+    "write_file",
+]
 
 
 class Splitter(NamedTuple):
@@ -35,7 +44,10 @@ class Splitter(NamedTuple):
 
 
 class WrittenFile(NamedTuple):
-    """The description of a written file; JSON. `first` and `last`: ids and time of these rows."""
+    """The description of a written file; JSON. `first` and `last`: ids and time of these rows.
+
+    `added` are the rows of a grid that were not read.
+    """
 
     name: str
     rows: int
@@ -47,13 +59,15 @@ class WrittenFile(NamedTuple):
     training_rows: int
     first: list[Any]
     last: list[Any]
+    added: int = 0
 
 
 @dataclass(frozen=True)
 class FileLayout:
     """All sorted files, the rows of each that a file takes, and how files are written.
 
-    `claim` is the token of `Destination.claim`.
+    `before` has the last row before each file, of a grid. `claim` is the token of
+    `Destination.claim`.
     """
 
     plan: PreparationPlan
@@ -65,6 +79,8 @@ class FileLayout:
     group_rows: int
     row_bytes: int
     training: tuple[int | None, int | None] | None
+    grid: Grid | None = None
+    before: tuple[SlotKey | None, ...] = ()
 
     def rows(self, file: int) -> int:
         """Return the rows of a file before duplicates are dropped."""
@@ -81,7 +97,11 @@ class FileLayout:
 
 
 def choose_splitters(
-    sorted_files: Sequence[SortedFile], file_bytes: int, *, between_keys: bool
+    sorted_files: Sequence[SortedFile],
+    file_bytes: int,
+    *,
+    between_keys: bool,
+    grid: Grid | None = None,
 ) -> list[Splitter]:
     """Return the first rows of the second and all later files, from sampled keys.
 
@@ -89,6 +109,8 @@ def choose_splitters(
     ----------
     between_keys
         Whether rows of equal ids and time go to one file.
+    grid
+        Rows of one slot of it go to one file.
     """
     total = sum(sorted_file.nbytes for sorted_file in sorted_files)
     files = max(1, round(total / file_bytes))
@@ -104,6 +126,8 @@ def choose_splitters(
         one = sampled[len(sampled) * file // files]
         if between_keys:
             one = one._replace(file=0, position=0)
+        if grid is not None:
+            one = one._replace(time=grid.first_tick(one.time))
         if not chosen or chosen[-1] < one:
             chosen.append(one)
     return chosen
@@ -141,6 +165,34 @@ def sorted_file_bounds(
             low += int(np.searchsorted(ticks, one.time, side="left"))
         found.append(low if between_keys else _of_equals(one, number, low, high))
     return [*found, sorted_file.rows]
+
+
+def keys_before(
+    plan: PreparationPlan, sorted_files: Sequence[SortedFile], bounds: Sequence[Sequence[int]]
+) -> tuple[SlotKey | None, ...]:
+    """Return the last row of all sorted files before the rows of each file."""
+    return tuple(
+        max(
+            (
+                _key_at(plan, one, ends[number] - 1)
+                for one, ends in zip(sorted_files, bounds, strict=True)
+                if ends[number]
+            ),
+            default=None,
+        )
+        for number in range(len(bounds[0]) - 1)
+    )
+
+
+def _key_at(plan: PreparationPlan, sorted_file: SortedFile, row: int) -> SlotKey:
+    read = plan.options.read
+    (batch,) = read_batches(
+        sorted_file.path, sorted_file.batch_rows, row, row + 1, read.index_columns
+    )
+    kinds = {name: batch.schema.field(name).type for name in read.index_columns}
+    keys = SortKeys.of(gathered([batch], kinds, read, read.index_columns), read)
+    assert keys.ticks is not None
+    return SlotKey(keys.at(0), int(keys.ticks[0]))
 
 
 def cuts_between_keys(plan: PreparationPlan) -> bool:
@@ -202,19 +254,19 @@ def _write_local(layout: FileLayout, number: int) -> WrittenFile:
     order = unsorted.order()
     keys = unsorted.take(order.to_numpy())
     del unsorted
+    if layout.grid is not None:
+        return _write_regular(layout, number, rows, order.to_numpy(), keys)
     kept = _kept(layout, keys, rows)
     if kept is not None:
         order, keys = order.take(pa.array(kept)), keys.take(kept)
-    name = file_name(number)
-    is_remote = filesystem.is_remote(layout.destination)
-    path = os.path.join(plan.folder if is_remote else layout.destination, name)
+    path = _local_path(layout, number)
     groups = -(-keys.rows // layout.group_rows)
     schema = pa.schema(list(layout.kinds.items()))
     nbytes = write_parquet(
         path, schema, _row_groups(rows, order, schema, groups), plan.options.compression
     )
     return WrittenFile(
-        name,
+        file_name(number),
         keys.rows,
         nbytes,
         sha256(path),
@@ -224,6 +276,60 @@ def _write_local(layout: FileLayout, number: int) -> WrittenFile:
         _training_rows(keys, layout.training),
         _key(keys, 0),
         _key(keys, keys.rows - 1),
+    )
+
+
+def _local_path(layout: FileLayout, number: int) -> str:
+    is_remote = filesystem.is_remote(layout.destination)
+    folder = layout.plan.folder if is_remote else layout.destination
+    return os.path.join(folder, file_name(number))
+
+
+def _write_regular(
+    layout: FileLayout, number: int, rows: Any, order: Any, keys: SortKeys
+) -> WrittenFile:
+    """Write the sorted rows of a file on a grid."""
+    options, grid = layout.plan.options, layout.grid
+    assert grid is not None
+    assert options.grid is not None
+    read_rows = sum(one.rows for one in layout.sorted_files)
+    regular = RegularRows(
+        rows,
+        order.astype(np.int64),
+        keys,
+        grid,
+        options.read,
+        layout.before[number],
+        options.duplicates,
+        options.grid.most_rows(read_rows),
+    )
+    training = groups = 0
+    schema = pa.schema(list(layout.kinds.items()))
+
+    def written() -> Iterator[Any]:
+        nonlocal training, groups
+        for group, ticks in regular.groups(layout.group_rows):
+            inside = layout.training
+            training += len(ticks) if inside is None else int(training_mask(ticks, inside).sum())
+            groups += 1
+            columns = map(_final, group.columns, schema.types)
+            yield pa.Table.from_arrays(list(columns), schema=schema)
+
+    path = _local_path(layout, number)
+    nbytes = write_parquet(path, schema, written(), options.compression)
+    first, last = regular.ends()
+    return WrittenFile(
+        file_name(number),
+        regular.total,
+        nbytes,
+        sha256(path),
+        groups,
+        len(keys.series_starts()),
+        keys.rows - regular.kept,
+        training,
+        first,
+        last,
+        regular.total - regular.kept,
     )
 
 

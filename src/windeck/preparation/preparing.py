@@ -21,7 +21,9 @@ from windeck.preparation.engines import ENGINES
 from windeck.preparation.manifest import Prepared
 from windeck.preparation.passes import WorkLimits, run_passes
 from windeck.preparation.plan import MOST_FILE_BYTES, PrepareOptions, make_plan
+from windeck.preparation.regular_rows import GridOptions
 from windeck.preparation.sorted_files import SourceChangedError
+from windeck.table.grid import OFF_GRID
 from windeck.windows.scaler_fitting import KINDS
 
 __all__ = ["prepare"]
@@ -30,7 +32,7 @@ __all__ = ["prepare"]
 _FINAL = (ValueError, TypeError, KeyError, OverflowError, SourceChangedError)
 
 COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
-DUPLICATES = ("error", "first", "last", "keep")
+DUPLICATES = ("error", "first", "last", "keep", "mean")
 
 
 def prepare(
@@ -41,7 +43,12 @@ def prepare(
     id_columns: str | Iterable[str] | None = None,
     timestamp_column: str | None = None,
     dtype: Any = None,
-    duplicates: Literal["error", "first", "last", "keep"] = "error",
+    duplicates: Literal["error", "first", "last", "keep", "mean"] = "error",
+    step: Any = None,
+    origin: Any = None,
+    off_grid: Literal["error", "nearest", "floor"] = "error",
+    time_zone: str | None = None,
+    max_rows: int | None = None,
     on_error: Literal["stop", "skip"] = "stop",
     scaler: str | Iterable[str] = (),
     train: tuple[Any, Any] | None = None,
@@ -92,9 +99,16 @@ def prepare(
         series keep the order of the files. Seconds become milliseconds: Parquet has no seconds.
     dtype : floating dtype, optional
         Dtype to which floating columns and decimals are cast. Decimals are an error without it.
-    duplicates : "error", "first", "last" or "keep"
+    duplicates : "error", "first", "last", "keep" or "mean"
         What happens to rows with the ids and the time of another row: a ValueError that names them,
-        or the first or the last one in the order of the files is kept, or all in this order.
+        or the first or the last one in the order of the files is kept, or all in this order. With
+        `step`, what happens to several rows of one step, as in `Table.regularize`: "mean", and not
+        "keep".
+    step, origin, off_grid, time_zone, max_rows : optional
+        Write a row for each step of each series, as `Table.regularize` does; rows that are added
+        have null in all columns but ids and time. `origin` is a time or an integer. A file has more
+        rows then than `file_bytes`, and is written one row group at a time. `max_rows` is for all
+        files: an error for one file that alone has more, or for all at the end.
     on_error : "stop" or "skip"
         With "skip" files that are damaged are left out, counted in a warning, and listed in the
         manifest. Files with other columns or types than the first are an error in any case.
@@ -205,6 +219,7 @@ def prepare(
         check_integer("seed", seed),
         _train(train, timestamp_column),
         bool(per_series),
+        _grid(step, origin, off_grid, time_zone, max_rows, timestamp_column, duplicates),
     )
     _one_of("engine", engine, tuple(ENGINES))
     check_progress(progress)
@@ -268,6 +283,38 @@ def _budget(memory: float | str | None) -> float:
     if memory is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
     return check_bytes("memory_budget", memory, least=0)
+
+
+def _grid(
+    step: Any,
+    origin: Any,
+    off_grid: str,
+    zone: str | None,
+    most: int | None,
+    time: str | None,
+    duplicates: str,
+) -> GridOptions | None:
+    """Return the options of a grid of time, None without `step`."""
+    if step is None:
+        given = {"origin": origin, "time_zone": zone, "max_rows": most}
+        given["off_grid"] = None if off_grid == "error" else off_grid
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"`{name}` is {value!r}, of a grid of time; expected `step` too")
+        if duplicates == "mean":
+            raise ValueError("duplicates='mean' is for rows of one step; expected `step` too")
+        return None
+    if time is None:
+        raise ValueError(f"`step` is {step!r}, of time stamps; expected `timestamp_column`")
+    if duplicates == "keep":
+        raise ValueError("duplicates='keep' keeps several rows of a step; expected another")
+    if isinstance(origin, str) and origin == "first":
+        raise ValueError(
+            "`origin` must be a time or an integer for files, whose series begin in any of them, "
+            "got 'first'"
+        )
+    rows = None if most is None else check_integer("max_rows", most)
+    return GridOptions(step, origin, _one_of("off_grid", off_grid, OFF_GRID), zone, rows)
 
 
 def _train(train: Any, time: str | None) -> tuple[Any, Any]:

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from windeck import _core
+from windeck.columns.calendar import AGE, CalendarFeature, features_of
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s
-from windeck.columns.times import cast_times
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
 ROWS_AT_A_TIME = 1 << 18
-
-
-class _Feature(NamedTuple):
-    """A calendar feature: units to count, of which larger unit, and the length of its cycle."""
-
-    unit: str
-    within: str
-    period: int
-    offset: int = 0
-
-
-# Days count from Thursday 1970-01-01, so that Monday is day 0 of the week after 3 days more.
-FEATURES = {
-    "minute": _Feature("m", "h", 60),
-    "hour": _Feature("h", "D", 24),
-    "weekday": _Feature("D", "", 7, 3),
-    "day": _Feature("D", "M", 31),
-    "yearday": _Feature("D", "Y", 366),
-    "month": _Feature("M", "Y", 12),
-}
-ENCODINGS = ("sincos", "scaled")
 
 
 def add_columns(
@@ -72,71 +52,50 @@ def count_missing(column: ColumnData) -> ColumnData:
     return replace(column, missing=native.count_missing())
 
 
-def calendar_columns(
+def calendar_features(
     stamps: Array | None,
-    offsets: Int64s,
     features: str | Iterable[str],
     encoding: str,
     dtype: Any,
     taken: Container[str],
-) -> dict[str, Array]:
-    """Return calendar features of time stamps as columns; see `Table.with_calendar`.
+) -> list[CalendarFeature]:
+    """Return descriptions of the columns of calendar features; see `Table.with_calendar`.
 
     `taken` has the names of the columns that the table has.
     """
-    names = (features,) if isinstance(features, str) else tuple(features)
-    for name in names:
-        if name not in FEATURES and name != "age":
-            raise ValueError(f"`features` must be of {', '.join(FEATURES)} and age, got {name!r}")
-    if encoding not in ENCODINGS:
-        raise ValueError(f"`encoding` must be 'sincos' or 'scaled', got {encoding!r}")
-    kind = np.dtype(dtype)
-    if kind.kind != "f":
-        raise TypeError(f"`dtype` must be a floating dtype of NumPy, got {kind}")
-    if set(names) - {"age"} and (stamps is None or stamps.dtype.kind != "M"):
-        found = "none" if stamps is None else str(stamps.dtype)
-        raise TypeError(f"calendar features need time stamps of dates or times, got {found}")
-    columns: dict[str, Array] = {}
+    kinds = (features,) if isinstance(features, str) else tuple(features)
+    found = features_of(kinds, encoding, dtype)
+    if set(kinds) - {AGE} and (stamps is None or stamps.dtype.kind != "M"):
+        given = "none" if stamps is None else str(stamps.dtype)
+        raise TypeError(f"calendar features need time stamps of dates or times, got {given}")
+    for feature in found:
+        if feature.name in taken:
+            raise ValueError(
+                f"the table has a column {feature.name!r}, the name of a calendar feature; "
+                "expected another name, or a feature that the table lacks"
+            )
+    return found
+
+
+def calendar_columns(
+    features: Sequence[CalendarFeature], stamps: Array | None, offsets: Int64s
+) -> dict[str, Array]:
+    """Return the values of calendar features of all rows, by name."""
     num_rows = int(offsets[-1])
-    for name in names:
-        keys: tuple[str, ...] = (name,)
-        if name != "age" and encoding == "sincos":
-            keys = (f"{name}_sin", f"{name}_cos")
-        for key in keys:
-            if key in taken:
-                raise ValueError(
-                    f"the table has a column {key!r}, the name of a calendar feature; expected "
-                    "another name, or a feature that the table lacks"
-                )
-        columns |= {key: aligned_empty((num_rows,), kind) for key in keys}
+    columns = {one.name: aligned_empty((num_rows,), np.dtype(one.dtype)) for one in features}
+    for kind, group in groupby(features, lambda feature: feature.kind):
+        alike = list(group)
         for start in range(0, num_rows, ROWS_AT_A_TIME):
             rows = slice(start, min(start + ROWS_AT_A_TIME, num_rows))
-            if name == "age":
-                columns[name][rows] = _age(offsets, rows)
-                continue
-            assert stamps is not None
-            turns = _count(stamps[rows], FEATURES[name])
-            if encoding == "scaled":
-                columns[name][rows] = turns / (FEATURES[name].period - 1) - 0.5
-            else:
-                angle = turns * (2 * np.pi / FEATURES[name].period)
-                columns[keys[0]][rows], columns[keys[1]][rows] = np.sin(angle), np.cos(angle)
+            ages = _ages(offsets, rows) if kind == AGE else None
+            places = alike[0].places(None if stamps is None else stamps[rows], ages)
+            for feature in alike:
+                columns[feature.name][rows] = feature.encode(places)
     return columns
 
 
-def _count(stamps: Array, feature: _Feature) -> Int64s:
-    """Return the number of units since the larger unit began, from 0."""
-    units = cast_times(stamps, f"M8[{feature.unit}]", floor=True)
-    if not feature.within:
-        return np.asarray((units.astype(np.int64) + feature.offset) % feature.period)
-    began = cast_times(stamps.astype(f"M8[{feature.within}]"), units.dtype)
-    since: Int64s = (units - began).astype(np.int64)
-    return since
-
-
-def _age(offsets: Int64s, rows: slice) -> Array:
-    """Return the logarithm to base 10 of 2 + the rows since the series began."""
+def _ages(offsets: Int64s, rows: slice) -> Int64s:
+    """Return the number of rows since the series began."""
     numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
     series = np.searchsorted(offsets, numbers, side="right") - 1
-    age: Array = np.log10(2.0 + (numbers - offsets[series]))
-    return age
+    return numbers - offsets[series]

@@ -19,8 +19,10 @@ _MONTHS = {
 }
 
 
-def step_of(freq: Any) -> np.timedelta64 | int:
+def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
     """Return the step of a frequency: an integer, a duration, or an alias such as "15min".
+
+    Errors are about `argument`.
 
     The anchor of an alias ("W-SUN") is of no consequence: steps are counted from the start.
 
@@ -39,13 +41,13 @@ def step_of(freq: Any) -> np.timedelta64 | int:
     elif isinstance(freq, (np.timedelta64, dt.timedelta)):
         step = np.timedelta64(freq)
     else:
-        step = _step_of_alias(str(getattr(freq, "freqstr", freq)))
+        step = _step_of_alias(str(getattr(freq, "freqstr", freq)), argument)
     if not step > type(step)(0):
-        raise ValueError(f"`freq` must be a positive step, got {freq!r}")
+        raise ValueError(f"`{argument}` must be a positive step, got {freq!r}")
     return step
 
 
-def _step_of_alias(alias: str) -> np.timedelta64:
+def _step_of_alias(alias: str, argument: str) -> np.timedelta64:
     text = re.sub(r"(?<=[A-Z])-[A-Za-z]+$", "", alias.strip())
     found = re.fullmatch(r"(\d*)([A-Za-z]+)", text)
     if found is not None and found[2] in _MONTHS:
@@ -54,8 +56,8 @@ def _step_of_alias(alias: str) -> np.timedelta64:
         return parse_duration(text)
     except ValueError:
         raise ValueError(
-            "`freq` must be an integer, a duration, or an alias such as '15min', 'D', 'W-SUN', "
-            f"'MS' or '2Q', got {alias!r}"
+            f"`{argument}` must be an integer, a duration, or an alias such as '15min', 'D', "
+            f"'W-SUN', 'MS' or '2Q', got {alias!r}"
         ) from None
 
 

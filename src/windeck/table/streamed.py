@@ -36,6 +36,7 @@ __all__ = [
     "describe_blocks",
     "describe_coarse",
     "fingerprint",
+    "first_rows",
     "open_streamed",
     "row_bits",
 ]
@@ -93,6 +94,13 @@ class StreamedColumn(ColumnData):
         return reader.column(self.name, rows)
 
 
+def first_rows(column: ColumnData, rows: int) -> ColumnData:
+    """Return the first rows of a column, in memory or in files, as one in memory."""
+    if isinstance(column, StreamedColumn):
+        return column.read(slice(0, rows))
+    return replace(column, values=column.values[:rows], missing=None)
+
+
 class StreamedTimes:
     """Timestamps in files; an index reads them."""
 
@@ -147,6 +155,8 @@ class StreamedContents(NamedTuple):
         Name of the column of timestamps, and a digest of all timestamps; None without.
     files
         A digest of the metadata of the files.
+    ids
+        Names of the columns of ids.
     """
 
     reader: RowReader
@@ -157,6 +167,7 @@ class StreamedContents(NamedTuple):
     time_zone: str | None
     files: str
     origin: Origin
+    ids: tuple[str, ...] = ()
 
 
 def fingerprint(contents: StreamedContents, group_bytes: int) -> dict[str, str | int]:
@@ -332,6 +343,7 @@ def open_streamed(
         options.time and conversion.time_zone(kinds[options.time]),
         digest(*((one.file.num_rows, one.digest) for one in stored), start, stop),
         replace(origin, streamed=True),
+        options.ids,
     )
 
 

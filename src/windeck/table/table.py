@@ -14,7 +14,7 @@ import numpy as np
 from windeck._util.imports import needs_torch
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
-from windeck._util.validation import check_bytes
+from windeck._util.validation import check_bytes, check_integer
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
@@ -25,7 +25,16 @@ from windeck.io.data_files import Paths, resolve
 from windeck.io.filesystem import PathLike, is_remote
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
-from windeck.table import construction, derived, description, ragged, streamed, wide
+from windeck.table import (
+    construction,
+    derived,
+    description,
+    frames,
+    ragged,
+    regular,
+    streamed,
+    wide,
+)
 from windeck.table.construction import (
     Reopening,
     SeriesLayout,
@@ -33,9 +42,10 @@ from windeck.table.construction import (
     warn_of_repeated_times,
 )
 from windeck.table.description import Described
+from windeck.table.grid import DUPLICATES, OffGrid, grid_of
 from windeck.table.group_cache import GroupCache
 from windeck.table.series import places_of
-from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets
+from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets, first_rows
 from windeck.table.timestamps import OrderReport
 
 Storage = Literal["columns", "rows"]
@@ -62,6 +72,10 @@ class Table:
         The row-major matrix of which all columns are views, with ``storage="rows"``.
     origin : Origin or None
         The files it was read from, with their number of columns and bytes.
+    id_columns : tuple of str
+        Names of the columns of ids in the data; empty without.
+    timestamp_column : str or None
+        Name of the column of timestamps in the data.
 
     Examples
     --------
@@ -74,6 +88,8 @@ class Table:
     # The mapped table that this one was derived from, and the columns that it does not have.
     _base: Table | None = None
     _added: frozenset[str] = frozenset()
+    id_columns: tuple[str, ...] = ()
+    timestamp_column: str | None = None
 
     def __init__(
         self, loaded: LoadedColumns, layout: SeriesLayout, reopening: Reopening | None = None
@@ -378,6 +394,58 @@ class Table:
         )
 
     @classmethod
+    def from_pandas(
+        cls,
+        data: Any,
+        *,
+        columns: str | Iterable[str] | None = None,
+        id_columns: str | Iterable[str] | None = None,
+        timestamp_column: str | None = None,
+        categories: Categories = (),
+        dtype: Any = None,
+        rows: tuple[int, int | None] | None = None,
+        storage: Storage = "columns",
+        sort: bool = False,
+        time_zone: str | None = None,
+    ) -> Table:
+        """Make a table of a frame or a Series of pandas, with the levels of its index.
+
+        Of the index, the level of times or periods is the time and the other levels are ids, unless
+        `id_columns` or `timestamp_column` name others. One level of integers without a name numbers
+        the rows, and is left out. Levels without a name are called ``timestamp``, ``series_id`` or
+        ``series_id_0``. A period of any frequency becomes the time at which it begins. Nulls of
+        nullable dtypes, NaN and None are missing; categoricals of texts become codes. Parameters as
+        in `read`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `data` is not of pandas; the index has several levels of time, or a level with the name
+            of a column.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> index = pandas.period_range("2024-01", periods=2, freq="M", name="month")
+        >>> table = Table.from_pandas(pandas.DataFrame({"load": [0.5, 1.5]}, index=index))
+        >>> table.timestamp_column, table.timestamps.astype("M8[D]").tolist()[1]
+        ('month', datetime.date(2024, 2, 1))
+        """
+        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column)
+        return cls.from_arrow(
+            frame,
+            columns=columns,
+            id_columns=ids,
+            timestamp_column=time,
+            categories=categories,
+            dtype=dtype,
+            rows=rows,
+            storage=storage,
+            sort=sort,
+            time_zone=time_zone,
+        )
+
+    @classmethod
     def from_columns(
         cls,
         columns: Mapping[str, Any],
@@ -583,7 +651,8 @@ class Table:
             start = wide.starts_of(start, options.get("rows"))
         arrange = wide.from_rows if series == "rows" else wide.from_columns
         found = arrange(loaded, name, start, freq)
-        read = ReadOptions(zone=options.get("time_zone"))
+        ids = as_names("id_columns", id_columns or ())
+        read = ReadOptions(ids=ids, time=timestamp_column, zone=options.get("time_zone"))
         return cls._of(found.loaded, read, offsets=found.offsets, series_names=found.names)
 
     @classmethod
@@ -639,7 +708,12 @@ class Table:
         loaded, layout = arrange_series(loaded, options, offsets, series_names)
         wide.warn_if_wide(loaded, len(layout.names))
         warn_of_repeated_times(loaded, layout)
-        return cls(loaded, layout, reopening)
+        return cls(loaded, layout, reopening)._named(options.ids, options.time)
+
+    def _named(self, ids: Sequence[str], time: str | None) -> Table:
+        """Set the names of the columns of ids and time, and return the table."""
+        self.id_columns, self.timestamp_column = tuple(ids), time
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a pickle: the path and arguments of a mapped table, else values and layout."""
@@ -656,7 +730,8 @@ class Table:
             time = ColumnData("", self.timestamps, time_zone=self.time_zone)
         values = list(self._columns.values())
         loaded = LoadedColumns(values, [], time, self.matrix, self.origin, owned=False)
-        return _rebuild, (construction.without_views(loaded), self._layout)
+        names = self.id_columns, self.timestamp_column
+        return _rebuild, (construction.without_views(loaded), self._layout, names)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -679,7 +754,7 @@ class Table:
     def _repr_html_(self) -> str:
         return description.as_html(self._described)
 
-    def _check_in_memory(self, what: str) -> None:
+    def _check_in_memory(self, what: str, cure: str = "") -> None:
         """Raise a TypeError for an operation that needs values in memory if they are not."""
 
     @property
@@ -718,6 +793,14 @@ class Table:
     def step(self) -> np.timedelta64 | int | None:
         """Usual difference of successive timestamps; None if it is unknown."""
         return self.report.step
+
+    @property
+    def span(self) -> tuple[np.datetime64, np.datetime64] | tuple[int, int] | None:
+        """First and last timestamp of all series; None without timestamps or rows."""
+        found, unit = self.report.span, self.report.unit
+        if found is None or unit is None:
+            return found
+        return np.datetime64(found[0], unit), np.datetime64(found[1], unit)  # type: ignore[call-overload]
 
     def column(self, name: str) -> ColumnData:
         """Return values, validity and categories of a column; KeyError if it is unknown."""
@@ -843,7 +926,8 @@ class Table:
         Notes
         -----
         The values are computed once, in O(rows) time, and take `dtype` for each row and column.
-        Time stamps are taken as they are stored, without a time zone.
+        Time stamps are taken as they are stored, without a time zone. The table remembers which
+        columns are calendar features, so that `Windows.latest` computes those of a forecast.
 
         Examples
         --------
@@ -854,13 +938,106 @@ class Table:
         [-0.5, -0.23999999463558197, 0.5]
         """
         self._check_in_memory("with_calendar()")
-        columns = derived.calendar_columns(
-            self.timestamps, self.offsets, features, encoding, dtype, self._columns
-        )
+        made = derived.calendar_features(self.timestamps, features, encoding, dtype, self._columns)
+        columns = derived.calendar_columns(made, self.timestamps, self.offsets)
         found = derived.add_columns(self._columns, columns, self.num_rows)
         # No feature is NaN, so none is looked for in batches.
-        found |= {name: replace(found[name], missing=0) for name in columns}
+        found |= {one.name: replace(found[one.name], missing=0, calendar=one) for one in made}
         return self._derive(found, columns)
+
+    def regularize(
+        self,
+        step: Any,
+        *,
+        origin: Any = None,
+        off_grid: OffGrid = "error",
+        duplicates: Literal["error", "first", "last", "mean"] = "error",
+        time_zone: str | None = None,
+        max_rows: int | None = None,
+    ) -> Table:
+        """Return the table with a row at each step of each series, from its first to its last row.
+
+        Rows that are added are missing in all columns: NaN in floating ones, else null. Columns
+        keep their dtypes and categories; integers stay integers. The first row of a series is never
+        an added one, so static covariates are unchanged. Calendar features are missing in added
+        rows: make them afterwards.
+
+        Parameters
+        ----------
+        step : text, timedelta, or int
+            "15min", "1h", "D", "W", "MS", or an integer for integer timestamps. Months, quarters
+            and years are the first days of months.
+        origin : time, int, or "first"
+            A time on the grid, of which all others are whole steps away. By default 1970-01-01 (of
+            weeks Monday 1970-01-05), and 0 for integers. "first": the first row of each series.
+        off_grid : "error", "nearest" or "floor"
+            What happens to a row between two steps: a ValueError that names series and time, or it
+            moves to the nearest step (the earlier one of two), or to the one before.
+        duplicates : "error", "first", "last" or "mean"
+            What happens to several rows of one step, in order of time and then of the data: a
+            ValueError, or the first or the last row is kept as a whole, or the mean of the observed
+            values of floating columns. With "mean", other columns have to be equal in these rows.
+        time_zone : str, optional
+            Zone in whose local time days, weeks and months begin, for timestamps in UTC; `origin`
+            is a local time. A day is 23 to 25 hours then. Where clocks skip midnight it begins
+            after the change, where they show it twice, at the first. By default UTC.
+        max_rows : int, optional
+            ValueError if there would be more rows, as after one wrong time; it names the series and
+            the times of its longest gap. By default ten times the rows of the table, and at least
+            100,000.
+
+        Returns
+        -------
+        Table
+            Itself if nothing changes. Columns with ``storage="columns"``, in memory.
+
+        Raises
+        ------
+        TypeError
+            The table has no timestamps, or is streamed: `prepare` has `step` for files.
+        ValueError
+            A row is off the grid, a step has several rows, there are too many rows, or an option is
+            wrong.
+
+        Notes
+        -----
+        O(rows of the result) time. Memory is that of the result and a constant, but one byte for
+        each row of a gap of columns without NaN.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.array([0.5, 1.5]), "hour": np.array([0, 3])}
+        >>> table = Table.from_columns(columns, timestamp_column="hour").regularize(1)
+        >>> table["load"], table.timestamps
+        (array([0.5, nan, nan, 1.5]), array([0, 1, 2, 3]))
+        """
+        if self.timestamps is None:
+            raise TypeError("the table has no timestamps; expected timestamp_column=")
+        self._check_in_memory(
+            "regularize()", "files that `windeck prepare SRC DEST --step STEP` writes"
+        )
+        if duplicates not in DUPLICATES:
+            raise ValueError(
+                f"`duplicates` must be one of {', '.join(DUPLICATES)}, got {duplicates!r}"
+            )
+        most = None if max_rows is None else check_integer("max_rows", max_rows)
+        grid, own = grid_of(self.timestamps.dtype, step, origin, off_grid, time_zone)
+        found = regular.regularize(
+            self._columns,
+            self.timestamps,
+            self._layout,
+            grid,
+            own_origins=own,
+            duplicates=duplicates,
+            max_rows=regular.check_rows(most, self.num_rows),
+        )
+        if found is None:
+            return self
+        time = ColumnData("", found.stamps, missing=0, time_zone=self.time_zone)
+        origin_of_files = None if self.origin is None else replace(self.origin, mapped=False)
+        loaded = LoadedColumns(found.columns, [], time, None, origin_of_files, owned=True)
+        return Table(loaded, found.layout)._named(self.id_columns, self.timestamp_column)
 
     def with_missing_counts(self) -> Table:
         """Return the table with the missing values of every column counted.
@@ -911,6 +1088,90 @@ class Table:
             # torch has no read-only tensors, and warns about every read-only array.
             warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
             return {name: as_tensor(column, torch) for name, column in self._columns.items()}
+
+    def to_arrow(self) -> Any:
+        """Return the rows as a `pyarrow.Table`: ids, time, then the values.
+
+        Numbers that are contiguous in memory are not copied. Texts of ids take their bytes in each
+        row. Ids and time have the names they had in the data, or ``series_id`` (of several
+        ``series_id_0``...) and ``timestamp``. Times with a zone keep it, codes become dictionaries
+        of their names, missing values are null or NaN as in the table, and bfloat16 becomes
+        float32. Anything that takes Arrow data takes the table itself as well, by its method
+        ``__arrow_c_stream__``, such as ``polars.DataFrame(table)`` and DuckDB.
+
+        Raises
+        ------
+        TypeError
+            The values are not in memory.
+        ValueError
+            A value column has the name of an id or of time.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"site": np.array(["a", "b"]), "load": np.array([0.5, 1.5])}
+        >>> Table.from_columns(columns, id_columns="site").to_arrow().to_pylist()
+        [{'site': 'a', 'load': 0.5}, {'site': 'b', 'load': 1.5}]
+        """
+        self._check_in_memory("to_arrow()")
+        return self._rows_as_arrow(self._columns, self.timestamps)
+
+    def _rows_as_arrow(self, columns: Mapping[str, ColumnData], stamps: Array | None) -> Any:
+        """Return the first rows of the table, whose columns and timestamps are given."""
+        names = frames.index_names(self._layout, self.id_columns, self.timestamp_column)
+        return frames.as_arrow(self._layout, names, stamps, self.time_zone, columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows by the Arrow PyCapsule interface; see `to_arrow`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a frame of pandas: ids, time, then the values. Imports pandas.
+
+        As `to_arrow`; codes become categoricals, and integers and bools with missing values have
+        the nullable dtypes of pandas, such as ``Int64``. `from_pandas` with the same `id_columns`
+        and `timestamp_column` returns the table.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.array([0.5, 1.5]), "hour": np.array([3, 4])}
+        >>> Table.from_columns(columns, timestamp_column="hour").to_pandas().to_dict("list")
+        {'hour': [3, 4], 'load': [0.5, 1.5]}
+        """
+        return frames.to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """Return the rows as a frame of polars: ids, time, then the values. Imports polars.
+
+        As `to_arrow`; codes become categoricals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> columns = {"load": np.array([0.5, 1.5]), "hour": np.array([3, 4])}
+        >>> Table.from_columns(columns, timestamp_column="hour").to_polars().rows()
+        [(3, 0.5), (4, 1.5)]
+        """
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def head(self, rows: int = 5) -> Any:
+        """Return the first rows of the first series as a `pyarrow.Table`; see `to_arrow`.
+
+        Of a table in files it reads these rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Table.from_columns({"load": np.arange(4.0)}).head(2).to_pydict()
+        {'load': [0.0, 1.0]}
+        """
+        many = min(check_integer("rows", rows), self.num_rows)
+        columns = {name: first_rows(one, many) for name, one in self._columns.items()}
+        stamps = None if self.timestamps is None else self.timestamps[:many]
+        return self._rows_as_arrow(columns, stamps)
 
     def plot(
         self,
@@ -968,8 +1229,10 @@ def _read_again(arguments: dict[str, Any], version: Version) -> Table:
     return table
 
 
-def _rebuild(loaded: LoadedColumns, layout: SeriesLayout) -> Table:
-    return Table(construction.with_views(loaded), layout)
+def _rebuild(
+    loaded: LoadedColumns, layout: SeriesLayout, names: tuple[Sequence[str], str | None]
+) -> Table:
+    return Table(construction.with_views(loaded), layout)._named(*names)
 
 
 def _rebuild_derived(base: Table, columns: Mapping[str, ColumnData | int | None]) -> Table:
@@ -1012,14 +1275,15 @@ class StreamedTable(Table):
         if time is not None:
             self.timestamps = StreamedTimes(reader, time, reader.forms[time].dtype)
         self.block_offsets = read_only(block_offsets(reader, self.column_names, group_bytes))
+        self._named(contents.ids, time)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._contents, self.group_bytes, self.memory_budget)
 
-    def _check_in_memory(self, what: str) -> NoReturn:
+    def _check_in_memory(self, what: str, cure: str = "windows of the table") -> NoReturn:
         raise TypeError(
             f"{what} is not supported for a streamed table, whose values are not in memory; "
-            "expected in_memory=True, or windows of the table"
+            f"expected in_memory=True, or {cure}"
         )
 
     def with_missing_counts(self) -> Table:

@@ -1,8 +1,9 @@
 """The rows of a forecast: the last context of each series, and its known covariates of the future.
 
 The rows of the future follow the context in the table, with unknown targets, or they are those of
-another table, matched by series and time stamp. Then the windows are those of a table of their own,
-with the rows of one window for each series.
+another table, matched by series and time stamp, or they have calendar features alone, which are
+computed. In the last two cases the windows are those of a table of their own, with the rows of one
+window for each series.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,19 +34,25 @@ def latest(
     table: Table, spec: WindowSpec, selection: WindowSelection, future: bool | Table, step: Any
 ) -> tuple[Table, WindowSpec, WindowSelection]:
     """Return the last contexts of series as table, options and selection; see `Windows.latest`."""
-    with_table = isinstance(future, Table)
-    if not with_table and not isinstance(future, bool):
+    if not isinstance(future, (bool, Table)):
         raise TypeError(f"`future` must be a bool or a Table, got a {type(future).__name__}")
     if future is not False and not spec.span.prediction_length:
         raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
-    if step is not None and not with_table:
-        raise ValueError(f"`step` is {step!r}, expected future=table with it")
     targets = [table.column(name) for name in spec.roles.target]
+    known = [table.column(name) for name in spec.roles.known]
+    computed = table.timestamps is not None and all(one.calendar is not None for one in known)
+    follows = future is True and not (computed and not _is_appended(selection, table, targets))
+    if step is not None and (future is False or follows):
+        raise ValueError(
+            f"`step` is {step!r}, expected future=table with it, or future=True where all known "
+            "covariates are calendar features and rows of the future are not in the table"
+        )
     selection = _latest_windows(
-        selection, table, targets, future=future is not False, follows=future is True
+        selection, table, targets, future=future is not False, follows=follows
     )
-    if isinstance(future, Table):
-        table, selection = _add_future(selection, spec.roles, table, future, step)
+    if future is not False and not follows:
+        other = future if isinstance(future, Table) else None
+        table, selection = _add_future(selection, spec.roles, table, other, step)
     keys = spec.keys
     if future is False and keys is not None and spec.layout != "columns":
         keys = tuple(name for name in keys if name[:7] != "future_")
@@ -62,6 +69,49 @@ def latest(
         min_observed_future=None,
     )
     return table, spec, selection
+
+
+def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[ColumnData]) -> bool:
+    """Return True if the table has the rows of the future of all series, with unknown targets.
+
+    Warns
+    -----
+    UserWarning
+        If it has them of some series at most, and the targets of some are unknown for as long.
+    """
+    runs = selection.runs.take(np.flatnonzero(selection.runs.low < selection.runs.high))
+    ahead = selection.span.rows - selection.span.past_last - 1
+    end = table.offsets[runs.series + 1]
+    follow = runs.high + ahead <= end
+    at_end = np.flatnonzero(runs.high == end)
+    seen = _observed_at_end(table, targets, runs.series[at_end], ahead)[:, 1:]
+    follow[at_end] = ~seen.any(axis=1)
+    if follow.all():
+        return True
+    unknown = runs.series[at_end[follow[at_end]]]
+    if len(unknown):
+        warnings.warn(
+            f"targets of {len(unknown)} of {len(follow)} series are unknown for the last {ahead} "
+            f"rows: {some_names(table.series_names, unknown)}; their future begins after these "
+            "rows, as that of the other series does",
+            stacklevel=4,
+        )
+    return False
+
+
+def _observed_at_end(
+    table: Table, targets: Sequence[ColumnData], series: Int64, ahead: int
+) -> Bools:
+    """Return which of the last ``ahead + 1`` rows of series have a target.
+
+    Of a shorter series the first row takes the place of the rows before it.
+    """
+    begin, end = table.offsets[series], table.offsets[series + 1]
+    rows = (end - ahead - 1)[:, None] + np.arange(ahead + 1)
+    seen = np.zeros(rows.shape, dtype=np.bool_)
+    for column in targets:
+        seen |= column.observed(np.maximum(rows, begin[:, None]).ravel()).reshape(rows.shape)
+    return seen
 
 
 def _latest_windows(
@@ -147,12 +197,7 @@ def _check_future(
             f"{some_names(names, beyond)}; expected these rows in the table, or future=table"
         )
     at_end = np.flatnonzero(runs.high == end)
-    begin = offsets[runs.series[at_end]]
-    # The rows of the future, and the one before it.
-    rows = (end[at_end] - ahead - 1)[:, None] + np.arange(ahead + 1)
-    seen = np.zeros(rows.shape, dtype=np.bool_)
-    for column in targets:
-        seen |= column.observed(np.maximum(rows, begin[:, None]).ravel()).reshape(rows.shape)
+    seen = _observed_at_end(table, targets, runs.series[at_end], ahead)
     known = runs.series[at_end[seen[:, 1:].any(axis=1)]]
     if len(known):
         raise ValueError(
@@ -175,13 +220,13 @@ def _add_future(
     selection: WindowSelection,
     roles: ColumnRoles,
     table: Table,
-    future: Table,
+    future: Table | None,
     step: Any,
 ) -> tuple[Table, WindowSelection]:
     """Return a table of one window for each context of `selection`, and its windows.
 
-    Rows after a context have the known covariates of `future`; their targets and past covariates
-    are missing.
+    Rows after a context have the known covariates of `future`, and calendar features are computed;
+    their targets and past covariates are missing. `future` is None if no column is needed of it.
 
     Raises
     ------
@@ -189,47 +234,77 @@ def _add_future(
         If a table has no time stamps, or `future` lacks a series, a row or a column, or has it
         twice, or in another dtype.
     """
-    span = selection.span
-    runs = selection.runs.take(np.flatnonzero(selection.runs.count))
-    begin, stop = table.offsets[runs.series], runs.first + span.past_last + 1
-    low = np.maximum(runs.first, begin)
-    lengths = runs.first + span.rows - low
-    sizes = np.zeros(table.num_series, dtype=np.int64)
-    sizes[runs.series] = lengths
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    place = offsets[runs.series]  # of the first row of each window in the new table
-    number = np.repeat(np.arange(len(low)), lengths)
-    rows = np.arange(offsets[-1]) - place[number] + low[number]
-    inside = rows < stop[number]
-    stamps = _check_stamps(table, future)
-    time = stamps_at(table, runs.series[number], rows, step)
-    steps = span.future_first + np.arange(span.prediction_length) * span.dilation
-    wanted = runs.first[:, None] + steps
-    new = wanted >= stop[:, None]
-    to = (wanted - low[:, None] + place[:, None])[new]  # places of the steps after the context
-    numbers = _numbers_in(future, table.series_names, runs.series)[np.nonzero(new)[0]]
-    origin = _rows_at(future, stamps, numbers, time[to])
+    if future is not None:
+        _check_stamps(table, future)
+    cut = _cut(selection, table)
+    time = stamps_at(table, cut.series, cut.rows, step)
+    series, rows, stamps = cut.series[cut.new], cut.rows[cut.new], time[cut.new]
+    origin = None if future is None else _rows_at(future, table.series_names, series, stamps)
     columns = []
     for name in roles.all:
         column = table.column(name)
-        if name in roles.static:
-            values, seen = _read(column, begin[number])
-        else:
-            values, seen = _read(column, np.where(inside, rows, low[number]))
-            seen &= inside
-        if name in roles.known:
-            values[to], seen[to] = _known(name, column, future, origin)
+        first = name in roles.static
+        values, seen = _read(column, table.offsets[cut.series] if first else cut.source)
+        seen &= first | (cut.source == cut.rows)
+        if name in roles.known and column.calendar is not None:
+            values[cut.new] = column.calendar.values(stamps, rows - table.offsets[series])
+            seen[cut.new] = True
+        elif name in roles.known and future is not None and origin is not None:
+            values[cut.new], seen[cut.new] = _known(name, column, future, origin)
         bits = np.packbits(seen, bitorder="little")
         columns.append(ColumnData(name, values, bits, 0, column.categories, None, column.dtype))
     stamped = ColumnData("time", time, missing=0, time_zone=table.time_zone)
     loaded = LoadedColumns(columns, [], stamped, None, None, owned=True)
-    made = Table(loaded, SeriesLayout(offsets, table.series_names, table.report))
-    first = place + runs.first - low
-    ends = offsets[runs.series + 1]
-    ones = np.ones_like(first)
-    latest = WindowRuns(first, ones, runs.series, place, ends, 1)
-    report = replace(selection.report, rows=span.rows, steps=describe_steps(span))
-    return made, WindowSelection(offsets, span, latest, None, report)
+    made = Table(loaded, SeriesLayout(cut.offsets, table.series_names, table.report))
+    report = replace(
+        selection.report, rows=selection.span.rows, steps=describe_steps(selection.span)
+    )
+    return made, WindowSelection(cut.offsets, selection.span, cut.runs, None, report)
+
+
+class _Cut(NamedTuple):
+    """The rows of one window for each series, as rows of a table of their own.
+
+    Attributes
+    ----------
+    runs, offsets
+        The windows, and the series, in the table of these rows.
+    series, rows
+        Of each row its series, and its row in the table that it is cut from.
+    source
+        That row, or for a row after the context the last one of the context.
+    new
+        Places of the steps of the future after the context.
+    """
+
+    runs: WindowRuns
+    offsets: Int64
+    series: Int64
+    rows: Int64
+    source: Int64
+    new: Int64
+
+
+def _cut(selection: WindowSelection, table: Table) -> _Cut:
+    """Return the rows of the windows of a selection, which has one for each series."""
+    span = selection.span
+    runs = selection.runs.take(np.flatnonzero(selection.runs.count))
+    last = runs.first + span.past_last
+    low = np.maximum(runs.first, table.offsets[runs.series])
+    lengths = runs.first + span.rows - low
+    sizes = np.zeros(table.num_series, dtype=np.int64)
+    sizes[runs.series] = lengths
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    place = offsets[runs.series]  # of the first row of each window
+    shift = np.repeat(low - place, lengths)
+    rows = np.arange(offsets[-1]) + shift
+    source = np.minimum(rows, np.repeat(last, lengths))
+    steps = span.future_first + np.arange(span.prediction_length) * span.dilation
+    wanted = runs.first[:, None] + steps
+    new = (wanted - (low - place)[:, None])[wanted > last[:, None]]
+    first, ones = runs.first - low + place, np.ones_like(low)
+    cut = WindowRuns(first, ones, runs.series, place, offsets[runs.series + 1], 1)
+    return _Cut(cut, offsets, np.repeat(runs.series, lengths), rows, source, new)
 
 
 def _read(column: ColumnData, rows: Int64) -> tuple[Array, Bools]:
@@ -238,8 +313,8 @@ def _read(column: ColumnData, rows: Int64) -> tuple[Array, Bools]:
     return values, column.observed(rows)
 
 
-def _check_stamps(table: Table, future: Table) -> Array:
-    """Return the time stamps of `future`; both tables must have some of one kind."""
+def _check_stamps(table: Table, future: Table) -> None:
+    """Check that both tables have time stamps of one kind."""
     for name, one in (("the table", table), ("`future`", future)):
         if one.timestamps is None:
             raise ValueError(
@@ -260,37 +335,41 @@ def _check_stamps(table: Table, future: Table) -> Array:
             f"{plain} has some without a zone; expected both with one, by time_zone= where they "
             "are read, or both without"
         )
-    return future.timestamps[slice(0, future.num_rows)]
 
 
 def _numbers_in(future: Table, names: Sequence[Any], series: Int64) -> Int64:
     """Return the numbers in `future` of series, which are matched by name."""
     numbers = {name: number for number, name in enumerate(plain_names(future.series_names))}
-    found = match_names([names[number] for number in series.tolist()], numbers)
-    lacking = series[found < 0]
+    used = np.unique(series)
+    found = np.zeros(len(names), dtype=np.int64)
+    found[used] = match_names([names[number] for number in used.tolist()], numbers)
+    lacking = used[found[used] < 0]
     if len(lacking):
         raise ValueError(
             f"`future` has no rows of {len(lacking)} series: {some_names(names, lacking)}; "
             "expected the ids of the table"
         )
-    return found
+    return found[series]
 
 
-def _rows_at(future: Table, stamps: Array, series: Int64, time: Array) -> Int64:
-    """Return the row of `future` of each series and time stamp."""
-    same_unit = time.astype(stamps.dtype)
-    found = np.zeros(len(series), dtype=np.int64)
-    order = np.argsort(series, kind="stable")
-    for here in np.split(order, np.flatnonzero(np.diff(series[order])) + 1) if len(order) else []:
-        low, high = future.offsets[series[here[0]] :][:2].tolist()
-        found[here] = low + np.searchsorted(stamps[low:high], same_unit[here])
-    end = future.offsets[series + 1]
+def _rows_at(future: Table, names: Sequence[Any], series: Int64, time: Array) -> Int64:
+    """Return the row of `future` of each series of the table and time stamp.
+
+    O(rows log(rows of a series)) time.
+    """
+    assert future.timestamps is not None
+    stamps = future.timestamps[slice(0, future.num_rows)]
+    same_unit, numbers = time.astype(stamps.dtype), _numbers_in(future, names, series)
+    found, end = (
+        _first_rows(stamps, future.offsets, numbers, same_unit),
+        future.offsets[numbers + 1],
+    )
     there = stamps[np.minimum(found, max(len(stamps) - 1, 0))] == same_unit
     there &= (found < end) & (same_unit.astype(time.dtype) == time)
     if not there.all():
         first = int(np.argmin(there))
         raise ValueError(
-            f"`future` has no row of series {future.series_names[series[first]]!r} at "
+            f"`future` has no row of series {names[series[first]]!r} at "
             f"{time[first]} ({int((~there).sum())} rows are missing in all); expected a row for "
             "each future step of each series"
         )
@@ -298,10 +377,24 @@ def _rows_at(future: Table, stamps: Array, series: Int64, time: Array) -> Int64:
     if twice.any():
         first = int(np.argmax(twice))
         raise ValueError(
-            f"`future` has series {future.series_names[series[first]]!r} twice at {time[first]}, "
+            f"`future` has series {names[series[first]]!r} twice at {time[first]}, "
             "expected one row for each time stamp"
         )
     return found
+
+
+def _first_rows(stamps: Array, offsets: Int64, series: Int64, time: Array) -> Int64:
+    """Return the first row of each series at or after a time stamp, else its end.
+
+    A binary search of all at once: the longest series decides how many rounds it takes.
+    """
+    low, high = offsets[series], offsets[series + 1]
+    for _ in range(int((high - low).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        # Rows of an empty range may be after the last one.
+        before = (low < high) & (stamps[np.minimum(middle, len(stamps) - 1)] < time)
+        low, high = np.where(before, middle + 1, low), np.where(before, high, middle)
+    return low
 
 
 def _known(name: str, column: ColumnData, future: Table, rows: Int64) -> tuple[Array, Bools]:

@@ -835,11 +835,15 @@ class Windows:
             What the windows have of the future. False: nothing. True: the rows that follow the
             context in the table, which are the last ones of a series: those of a forecast, appended
             with known covariates and unknown targets. The context ends before them. After a part of
-            a split they are the next rows of the table. A table: its known covariates at the
-            series and time stamps of the future, for windows of a table in memory that is made of
-            these rows and of the contexts.
+            a split they are the next rows of the table. Where such rows are not in the table, and
+            all known covariates are calendar features of `Table.with_calendar`, these are computed
+            for the time stamps after the context. A table: its known covariates at the series and
+            time stamps of the future; calendar features are computed. In the last two cases the
+            windows are those of a table in memory that is made of the rows of the future and of the
+            contexts.
         step
-            With a table: the time from one row to the next, as for `prediction_table`.
+            The time from one row to the next, as for `prediction_table`, where rows of the future
+            are not in the table.
 
         Returns
         -------
@@ -859,7 +863,8 @@ class Windows:
         -----
         UserWarning
             If some series are shorter than a context, with their names; if targets are unknown for
-            more rows than those of the future.
+            more rows than those of the future, or, where calendar features are computed, at the end
+            of some series for as long as the future.
 
         Examples
         --------

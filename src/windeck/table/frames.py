@@ -1,0 +1,227 @@
+"""Tables as Arrow data and as frames of polars and pandas, and frames of pandas as Arrow data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import Array, Int64s, is_bits
+from windeck.columns.times import arrow_times
+from windeck.io.options import as_names
+from windeck.table.construction import SeriesLayout
+
+__all__ = ["as_arrow", "flat_pandas", "index_names", "to_pandas", "value_array"]
+
+#: Names of ids and time of tables whose data has none.
+SERIES, TIME = "series_id", "timestamp"
+
+
+def index_names(
+    layout: SeriesLayout, ids: Sequence[str], time: str | None
+) -> tuple[tuple[str, ...], str]:
+    """Return the names of the columns of ids and of time of a table.
+
+    Series without an id column are named by ``series_id``, tuples by ``series_id_0`` and so on; a
+    single series that is only numbered has no column.
+    """
+    if not ids and layout.names != (0,):
+        wide = bool(layout.names) and isinstance(layout.names[0], tuple)
+        ids = [f"{SERIES}_{place}" for place in range(len(layout.names[0]))] if wide else [SERIES]
+    return tuple(ids), time or TIME
+
+
+def as_arrow(
+    layout: SeriesLayout,
+    names: tuple[tuple[str, ...], str],
+    stamps: Array | None,
+    zone: str | None,
+    columns: Mapping[str, ColumnData],
+) -> pa.Table:
+    """Return the rows of series as an Arrow table: ids, time and values.
+
+    Parameters
+    ----------
+    names
+        Of the columns of ids and of the column of time, as from `index_names`.
+    stamps, columns
+        Of the rows [0, n) of the layout.
+
+    Raises
+    ------
+    ValueError
+        A value column has the name of an id or of time.
+    """
+    ids, time = names
+    rows = len(next(iter(columns.values())).values)
+    fields = _id_arrays(layout, ids, rows)
+    if stamps is not None:
+        array = pa.array(arrow_times(np.ascontiguousarray(stamps)))
+        if zone is not None:
+            array = array.cast(pa.timestamp(array.type.unit, zone))
+        fields[time] = array
+    for name, column in columns.items():
+        if name in fields:
+            raise ValueError(
+                f"column {name!r} has the name of an id or of the time of the table; expected "
+                "another name"
+            )
+        fields[name] = value_array(column)
+    return pa.table(fields)
+
+
+def _id_arrays(layout: SeriesLayout, ids: Sequence[str], rows: int) -> dict[str, Any]:
+    if not ids:
+        return {}
+    series = _series_of(layout.offsets, rows)
+    parts = [layout.names] if len(ids) == 1 else list(zip(*layout.names, strict=True))
+    parts = parts or [()] * len(ids)
+    return {name: _plain_ids(part).take(series) for name, part in zip(ids, parts, strict=True)}
+
+
+def _plain_ids(names: Sequence[Any]) -> Any:
+    """Return ids as an array; texts with offsets of 64 bits, which any number of rows fits."""
+    array = pa.array(names)
+    return array.cast(pa.large_string()) if pa.types.is_string(array.type) else array
+
+
+def _series_of(offsets: Int64s, rows: int) -> Any:
+    """Return the number of the series of each of the first rows."""
+    lengths = np.diff(np.minimum(offsets, rows))
+    return pa.array(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths))
+
+
+def value_array(column: ColumnData) -> Any:
+    """Return a column as an Arrow array, without a copy of numbers that are next to each other.
+
+    bfloat16, which Arrow does not have, becomes float32. Missing values are null, NaN stays NaN.
+    """
+    values = column.values
+    if is_bits(column.dtype):
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    array = pa.array(np.ascontiguousarray(values))
+    if column.validity is not None:
+        array = _with_nulls(array, column)
+    if column.categories is None:
+        return array
+    if column.validity is None and (column.values < 0).any():
+        array = pa.array(column.values, mask=column.values < 0)
+    return pa.DictionaryArray.from_arrays(array, pa.array(column.categories, pa.string()))
+
+
+def _with_nulls(array: Any, column: ColumnData) -> Any:
+    """Return an array with the validity bitmap of a column."""
+    bits, first = pa.py_buffer(column.validity), column.validity_offset
+    valid = pa.Array.from_buffers(pa.bool_(), len(array), [None, bits], offset=first)
+    if not first and array.offset == 0:
+        return pa.Array.from_buffers(array.type, len(array), [bits, *array.buffers()[1:]])
+    return pa.compute.if_else(valid, array, pa.scalar(None, array.type))
+
+
+def to_pandas(table: pa.Table) -> Any:
+    """Return an Arrow table as a frame of pandas; nullable dtypes for integers with nulls."""
+    pandas = import_module("pandas")
+    nullable = {
+        **{getattr(pa, name.lower())(): getattr(pandas, f"{name}Dtype")() for name in _INTEGERS},
+        pa.bool_(): pandas.BooleanDtype(),
+    }
+    frame = table.to_pandas()
+    for field in table.schema:
+        column = table.column(field.name)
+        if field.type in nullable and column.null_count:
+            frame[field.name] = column.to_pandas(types_mapper=nullable.get)
+    return frame
+
+
+_INTEGERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+
+
+def flat_pandas(
+    data: Any, ids: str | Iterable[str] | None, time: str | None
+) -> tuple[Any, tuple[str, ...], str | None]:
+    """Return a frame or Series of pandas without index, and the names of its ids and its time.
+
+    Parameters
+    ----------
+    ids, time
+        Names of columns or levels; None for the levels of the index: one of times is the time, and
+        all others are ids. One level of integers without a name numbers the rows, and is dropped.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no frame; a level has the name of a column; there are several levels of time.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(data, (pandas.DataFrame, pandas.Series)):
+        raise TypeError(
+            f"a {type(data).__name__} is no frame or Series of pandas; expected one, or "
+            "Table.from_arrow"
+        )
+    if isinstance(data, pandas.Series):
+        data = data.to_frame("target" if data.name is None else data.name)
+    levels = [data.index.get_level_values(place) for place in range(data.index.nlevels)]
+    numbers = len(levels) == 1 and data.index.name is None and _is_integer(pandas, levels[0])
+    frame = data.reset_index(drop=True).copy(deep=False)
+    frame.columns = [str(name) for name in frame.columns]
+    keys = () if ids is None else as_names("id_columns", ids)
+    if not numbers:
+        names = _level_names(pandas, data.index.names, levels)
+        frame, found_ids, found_time = _with_levels(pandas, frame, names, levels)
+        keys = keys if ids is not None else tuple(one for one in found_ids if one != time)
+        time = found_time if time is None and found_time not in keys else time
+    for name in [one for one in frame.columns if _is_period(pandas, frame[one])]:
+        frame[name] = frame[name].dt.to_timestamp()
+    return frame, keys, time
+
+
+def _is_integer(pandas: Any, level: Any) -> bool:
+    return bool(pandas.api.types.is_integer_dtype(level.dtype))
+
+
+def _is_period(pandas: Any, data: Any) -> bool:
+    return isinstance(getattr(data, "dtype", None), pandas.PeriodDtype)
+
+
+def _is_time(pandas: Any, level: Any) -> bool:
+    return _is_period(pandas, level) or pandas.api.types.is_datetime64_any_dtype(level.dtype)
+
+
+def _level_names(pandas: Any, names: Sequence[Any], levels: Sequence[Any]) -> list[str]:
+    """Return the names of levels; one without a name is called as a table without names does."""
+    unnamed = [place for place, name in enumerate(names) if name is None]
+    ids = [place for place in unnamed if not _is_time(pandas, levels[place])]
+    found = []
+    for place, name in enumerate(names):
+        if name is not None:
+            found.append(str(name))
+        elif place not in ids:
+            found.append(TIME)
+        else:
+            found.append(SERIES if len(ids) == 1 else f"{SERIES}_{ids.index(place)}")
+    return found
+
+
+def _with_levels(
+    pandas: Any, frame: Any, names: Sequence[str], levels: Sequence[Any]
+) -> tuple[Any, list[str], str | None]:
+    """Return a frame with levels of an index as columns; the names of ids and of time."""
+    times = [name for name, level in zip(names, levels, strict=True) if _is_time(pandas, level)]
+    if len(times) > 1:
+        raise ValueError(
+            f"the index has {len(times)} levels of time, {', '.join(map(repr, times))}; expected "
+            "one, and the others as columns"
+        )
+    for name, level in zip(names, levels, strict=True):
+        if name in frame.columns:
+            raise ValueError(
+                f"the index has a level {name!r}, which is the name of a column too; expected "
+                "different names"
+            )
+        frame[name] = level.to_series(index=frame.index)
+    return frame, [name for name in names if name not in times], times[0] if times else None

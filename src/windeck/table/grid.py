@@ -1,0 +1,247 @@
+"""Regular grids of time: which time stamps are on a grid, and which step of it others are at."""
+
+from __future__ import annotations
+
+import zoneinfo
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windeck.columns.dtypes import Int64s
+from windeck.columns.times import cast_times, parse_time, ticks_of
+from windeck.table.frequency import step_of
+
+__all__ = ["DUPLICATES", "OFF_GRID", "Grid", "OffGrid", "grid_of"]
+
+OffGrid = Literal["error", "nearest", "floor"]
+OFF_GRID = ("error", "nearest", "floor")
+DUPLICATES = ("error", "first", "last", "mean")
+_DAY = np.timedelta64(1, "D")
+#: Monday 1970-01-05, in days.
+_MONDAY = 4
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid of time in the ticks of a column of time stamps, or of integers.
+
+    Attributes
+    ----------
+    dtype : str
+        datetime64 of the time stamps, or "int64".
+    step : int
+        Ticks between two slots; months of a grid of months.
+    origin : int
+        Tick of slot 0; the month of a grid of months, counted from 1970-01.
+    months : bool
+        Slots are the first days of months.
+    zone : str or None
+        Slots are counted in local times of this zone, and ticks are in UTC.
+    off_grid : "error", "nearest" or "floor"
+        The slot of a tick that is at none.
+    """
+
+    dtype: str
+    step: int
+    origin: int
+    months: bool = False
+    zone: str | None = None
+    off_grid: OffGrid = "error"
+
+    @property
+    def even(self) -> bool:
+        """True if all steps have one length in ticks."""
+        return not self.months and self.zone is None
+
+    def slots(self, ticks: Int64s, origin: Int64s | None = None) -> tuple[Int64s, Any]:
+        """Return the slot of each tick, and which ticks are at none. O(n).
+
+        With ``off_grid="error"`` slots of the latter are those before them.
+
+        Parameters
+        ----------
+        origin
+            Ticks of slot 0, one for each tick, instead of that of the grid.
+        """
+        local = self._local(ticks)
+        if origin is not None:
+            local = local - self._local(origin)
+        slots, off = self._floor(local, 0 if origin is not None else self.origin)
+        if self.zone is not None:
+            # A day may begin at another time than midnight, which its clocks skip.
+            off = self.ticks(slots, origin) != ticks
+        if self.off_grid != "nearest" or not off.any():
+            return slots, off
+        before, after = self.ticks(slots, origin), self.ticks(slots + 1, origin)
+        return slots + (ticks - before > after - ticks), off
+
+    def ticks(self, slots: Int64s, origin: Int64s | None = None) -> Int64s:
+        """Return the tick of each slot. O(n)."""
+        if self.months:
+            months = (slots * self.step + self.origin).view("M8[M]")
+            local = cast_times(months.astype("M8[D]"), self.dtype).view(np.int64)
+        else:
+            first = self.origin if origin is None else self._local(origin)
+            local = slots * self.step + first
+        return local if self.zone is None else self._utc(local)
+
+    def first_tick(self, tick: int) -> int:
+        """Return the least tick that has the slot of `tick`."""
+        slot = self.slots(np.array([tick]))[0]
+        here = int(self.ticks(slot)[0])
+        if self.off_grid != "nearest":
+            return here
+        before = int(self.ticks(slot - 1)[0])
+        return before + (here - before) // 2 + 1
+
+    def _floor(self, local: Int64s, origin: int) -> tuple[Int64s, Any]:
+        """Return the slot at or before each local tick, and which ticks are after it."""
+        if self.months:
+            stamps = local.view(self.dtype)
+            months = stamps.astype("M8[M]").astype(np.int64)
+            slots = (months - origin) // self.step
+            begin = (slots * self.step + origin).view("M8[M]").astype("M8[D]")
+            return slots, local != cast_times(begin, self.dtype).view(np.int64)
+        slots = local // self.step
+        rest = local - slots * self.step
+        if origin:
+            # `origin` is less than a step, so that no difference leaves 64 bits.
+            late = rest < origin
+            slots -= late
+            rest += late * self.step - origin
+        return slots, rest != 0
+
+    def _local(self, ticks: Int64s) -> Int64s:
+        if self.zone is None:
+            return ticks
+        unit = self._unit
+        moments = (
+            pa.array(ticks).cast(pa.timestamp(unit, "UTC")).cast(pa.timestamp(unit, self.zone))
+        )
+        return np.asarray(pc.local_timestamp(moments).cast(pa.int64()))
+
+    def _utc(self, local: Int64s) -> Int64s:
+        """Return local ticks in UTC: the first of two, and the end of a time that is skipped."""
+        times = pa.array(local).cast(pa.timestamp(self._unit))
+        found = pc.assume_timezone(times, self.zone, ambiguous="earliest", nonexistent="latest")
+        return np.asarray(found.cast(pa.int64()))
+
+    @property
+    def _unit(self) -> str:
+        return str(np.datetime_data(np.dtype(self.dtype))[0])
+
+    def stamp(self, tick: int) -> str:
+        """Return a tick as text."""
+        return str(np.array([tick]).view(self.dtype)[0]).replace("T", " ")
+
+    def describe(self) -> str:
+        """Return the grid as text, for messages."""
+        if self.months:
+            return f"first days of every {self.step} months"
+        if self.dtype == "int64":
+            return f"steps of {self.step} from {self.origin}"
+        unit, count = np.datetime_data(np.dtype(self.dtype))
+        step = _in_large_unit(np.timedelta64(self.step * count, unit))  # type: ignore[call-overload]
+        zone = "" if self.zone is None else f" in the zone {self.zone}"
+        return f"steps of {step} from {self.stamp(self.origin)}{zone}"
+
+
+def grid_of(
+    dtype: np.dtype[Any], step: Any, origin: Any, off_grid: str, zone: str | None
+) -> tuple[Grid, bool]:
+    """Return the grid of options of `Table.regularize`, and whether series have their own origins.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An option is wrong, or not one of time stamps of `dtype`.
+    """
+    if off_grid not in OFF_GRID:
+        raise ValueError(f"`off_grid` must be 'error', 'nearest' or 'floor', got {off_grid!r}")
+    span = step_of(step, "step")
+    if isinstance(span, int) == (dtype.kind == "M"):
+        kind = "a duration such as '1h'" if dtype.kind == "M" else "an integer"
+        raise TypeError(f"`step` must be {kind}, as the timestamps are {dtype}, got {step!r}")
+    months = not isinstance(span, int) and np.datetime_data(span.dtype)[0] in "MY"
+    own = isinstance(origin, str) and origin == "first"
+    if months and own:
+        raise ValueError("`origin` must not be 'first' with a step of months, which begin on day 1")
+    grid = Grid(str(dtype), _ticks(span, step, dtype, months), 0, months, off_grid=off_grid)  # type: ignore[arg-type]
+    if zone is not None:
+        grid = replace(grid, zone=_checked_zone(zone, span, dtype, months))
+    if own:
+        return grid, True
+    first = _origin(grid, span, origin)
+    return replace(grid, origin=first % grid.step), False
+
+
+def _ticks(span: Any, step: Any, dtype: np.dtype[Any], months: bool) -> int:
+    """Return a step in ticks of time stamps, or in months."""
+    if isinstance(span, int):
+        return span
+    if months:
+        return ticks_of(span, "M8[M]")
+    fine = np.datetime_data(dtype)[0] not in "MY"
+    found = ticks_of(span, dtype) if fine else 0
+    unit, count = np.datetime_data(dtype)
+    if not found or np.timedelta64(found * count, unit) != span:  # type: ignore[call-overload]
+        raise ValueError(
+            f"`step` must be a multiple of the unit of the timestamps, {dtype}, got {step!r}"
+        )
+    return found
+
+
+def _checked_zone(zone: str, span: Any, dtype: np.dtype[Any], months: bool) -> str:
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (OSError, TypeError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise ValueError(
+            f"`time_zone` must be the name of a time zone such as 'Europe/Berlin', got {zone!r}"
+        ) from None
+    if dtype.kind != "M" or str(np.datetime_data(dtype)[0]) not in ("s", "ms", "us", "ns"):
+        raise TypeError(f"`time_zone` is for times of seconds or finer, got {dtype}")
+    if not months and span % _DAY != np.timedelta64(0):
+        raise ValueError(
+            f"`time_zone` is {zone!r}, and `step` is {span}; expected whole days, weeks or months: "
+            "shorter steps are the same in every zone"
+        )
+    return zone
+
+
+def _origin(grid: Grid, span: Any, origin: Any) -> int:
+    """Return the tick, or the month, of an origin; in local time with a zone."""
+    if grid.dtype == "int64":
+        if origin is None:
+            return 0
+        if isinstance(origin, bool) or not isinstance(origin, (int, np.integer)):
+            raise TypeError(f"`origin` must be an integer or 'first', got {origin!r}")
+        return int(origin)
+    if origin is None:
+        weeks = not grid.months and span % (7 * _DAY) == np.timedelta64(0)
+        monday = np.array([_MONDAY], np.int64).view("M8[D]")
+        return int(cast_times(monday, grid.dtype).view(np.int64)[0]) if weeks else 0
+    try:
+        stamp = parse_time(origin)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`origin` must be a time such as '2024-01-01T06:00', or 'first', got {origin!r}"
+        ) from None
+    if grid.months:
+        month = stamp.astype("M8[M]")
+        if month.astype("M8[D]") != stamp:
+            raise ValueError(f"`origin` must be the first day of a month, got {origin!r}")
+        return int(month.astype(np.int64))
+    return int(cast_times(np.array([stamp]), grid.dtype, "`origin`").view(np.int64)[0])
+
+
+def _in_large_unit(span: np.timedelta64) -> np.timedelta64:
+    """Return a duration in the largest unit of which it is a multiple."""
+    for unit in ("W", "D", "h", "m", "s", "ms", "us"):
+        whole = np.timedelta64(1, unit)
+        if span >= whole and span % whole == np.timedelta64(0):
+            found: np.timedelta64 = (span // whole) * whole
+            return found
+    return span

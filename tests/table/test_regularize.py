@@ -1,0 +1,346 @@
+"""Rows of series on a grid of time, compared with a model of one row at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windeck as wd
+from models.grid_model import GridModel, regular_rows
+from support.internals import plant
+from support.real_data import real_data
+
+EPOCH = dt.datetime(1970, 1, 1)
+MONDAY = dt.datetime(1970, 1, 5)
+FLOATS = {"load", "sparse"}
+HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
+
+
+def random_table(series: dict[Any, list[Any]], seed: int, zone: str | None = None) -> wd.Table:
+    """Return a table of all kinds of columns, with series of given times."""
+    rng = np.random.default_rng(seed)
+    times = [time for found in series.values() for time in found]
+    rows = len(times)
+    # Sums of eighths are exact, so that means are too.
+    load = rng.integers(-99, 99, rows) / 8
+    load[rng.random(rows) < 0.2] = np.nan
+    sparse = [None if rng.random() < 0.3 else float(value) for value in rng.integers(0, 9, rows)]
+    count = [None if rng.random() < 0.3 else int(value) for value in rng.integers(0, 3, rows)]
+    stamps = pa.array(times, pa.timestamp("ms") if isinstance(times[0], dt.datetime) else None)
+    if zone is not None:
+        stamps = stamps.cast(pa.timestamp("ms", zone))
+    names = [name for name, found in series.items() for _ in found]
+    data = {
+        "site": pa.array(names),
+        "time": stamps,
+        "load": pa.array(load, pa.float32()),
+        "sparse": pa.array(sparse),
+        "count": pa.array(count, pa.int16()),
+        "plain": pa.array(rng.integers(0, 2, rows)),
+        "on": pa.array(rng.random(rows) < 0.5),
+        "kind": pa.array(rng.choice(["x", "y"], rows)).dictionary_encode(),
+    }
+    return wd.Table.from_arrow(pa.table(data), id_columns="site", timestamp_column="time")
+
+
+def series_of(table: wd.Table) -> dict[Any, list[tuple[Any, dict[str, Any]]]]:
+    """Return times and rows of each series, missing values as None."""
+    found: dict[Any, list[tuple[Any, dict[str, Any]]]] = {}
+    for row in table.to_arrow().to_pylist():
+        time = row.pop("time")
+        if isinstance(time, dt.datetime) and time.tzinfo is not None:
+            time = time.astimezone(dt.timezone.utc).replace(tzinfo=None)
+        values = {name: None if one != one else one for name, one in row.items()}
+        found.setdefault(values.pop("site"), []).append((time, values))
+    return found
+
+
+def check(table: wd.Table, model: GridModel, step: Any, **options: Any) -> None:
+    """Compare with the model of every series, whose grid begins with each for "first"."""
+    expected = {}
+    for name, rows in series_of(table).items():
+        grid = model
+        if options.get("origin") == "first":
+            grid = GridModel(model.step, rows[0][0], model.months, model.zone)
+        chosen = options.get("off_grid", "error"), options.get("duplicates", "error")
+        expected[name] = regular_rows(
+            grid, [time for time, _ in rows], [row for _, row in rows], *chosen, FLOATS
+        )
+    if None in expected.values():
+        with pytest.raises(ValueError, match=r"not on the grid|several"):
+            table.regularize(step, **options)
+        return
+    found = table.regularize(step, **options)
+    assert series_of(found) == expected
+    assert found.series_names == table.series_names
+    for name, column in table.columns.items():
+        new = found.column(name)
+        assert (new.dtype, new.categories) == (column.dtype, column.categories)
+        assert new.missing in (None, int((~new.observed()).sum()))
+    again = wd.Table.from_arrow(found.to_arrow(), id_columns="site", timestamp_column="time")
+    assert again.report.span == found.report.span
+    assert again.report.steps.tolist() == found.report.steps.tolist()
+    assert again.report.breaks.tolist() == found.report.breaks.tolist()
+    assert again.fingerprint == found.fingerprint
+    assert found.regularize(step, **{**options, "off_grid": "error"}) is found
+
+
+CHOICES = st.fixed_dictionaries(
+    {
+        "off_grid": st.sampled_from(["error", "nearest", "floor"]),
+        "duplicates": st.sampled_from(["error", "first", "last", "mean"]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(-30, 30), min_size=1, max_size=12), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.sampled_from([None, 3, -100, "first"]),
+    CHOICES,
+    st.integers(1, 4),
+)
+def test_integers_equal_the_model(
+    times: list[list[int]], step: int, origin: Any, options: Any, many: int
+) -> None:
+    if options["off_grid"] == "error":
+        first = origin if isinstance(origin, int) else 0
+        times = [[one * step + first for one in row] for row in times]
+    series = {f"s{place}": sorted(row) for place, row in enumerate(times)}
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch, "derived.ROWS_AT_A_TIME", many)
+        model = GridModel(step, 0 if origin in (None, "first") else origin)
+        check(random_table(series, step), model, step, origin=origin, **options)
+
+
+STEPS: dict[str, tuple[GridModel, dict[str, Any]]] = {
+    "1h": (GridModel(HOUR, EPOCH), {}),
+    "90min": (GridModel(1.5 * HOUR, EPOCH), {}),
+    "D": (GridModel(DAY, EPOCH), {}),
+    "2W": (GridModel(14 * DAY, MONDAY), {}),
+    "W-SUN": (
+        GridModel(7 * DAY, dt.datetime(2024, 1, 7)),
+        {"origin": "2024-01-07"},
+    ),
+    "12h": (GridModel(12 * HOUR, dt.datetime(2024, 5, 1, 7)), {"origin": "2024-05-01T07:00"}),
+    "MS": (GridModel(None, EPOCH, 1), {}),
+    "2MS": (GridModel(None, dt.datetime(2023, 2, 1), 2), {"origin": "2023-02-01"}),
+    "Q": (GridModel(None, EPOCH, 3), {}),
+    "Y": (GridModel(None, EPOCH, 12), {}),
+}
+ZONES = ("Europe/Berlin", "America/Santiago", "Australia/Lord_Howe", "America/Havana")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("off_grid", ["error", "nearest", "floor"])
+@pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
+def test_times_equal_the_model(step: str, off_grid: str, duplicates: str) -> None:
+    model, options = STEPS[step]
+    rng = np.random.default_rng(7)
+    start = dt.datetime(2024, 1, 1, 3)
+    series = {}
+    for number in range(3):
+        hours = np.sort(rng.integers(0, 3000, 20 - number)).tolist()
+        series[f"s{number}"] = [start + int(hour) * HOUR / 2 for hour in hours]
+        if off_grid == "error":
+            slots = [model.slot(time) for time in series[f"s{number}"]]
+            series[f"s{number}"] = [model.time(slot) for slot in slots]
+    chosen = {"off_grid": off_grid, "duplicates": duplicates, **options}
+    check(random_table(series, 1), model, step, **chosen)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize(("step", "days"), [("D", 1), ("3D", 3), ("W", 7), ("MS", 0)])
+@pytest.mark.parametrize("off_grid", ["error", "nearest", "floor"])
+def test_days_of_a_zone_equal_the_model(zone: str, step: str, days: int, off_grid: str) -> None:
+    origin = MONDAY if days == 7 else EPOCH
+    model = GridModel(days * DAY, origin, 0 if days else 1, zone)
+    rng = np.random.default_rng(3)
+    series: dict[str, list[Any]] = {"a": [], "b": []}
+    for found in series.values():
+        at = dt.datetime(2024, 2, 20, 5)
+        while len(found) < 60:
+            found.append(at)
+            at += int(rng.integers(1, 400)) * dt.timedelta(minutes=15) + DAY * max(days - 1, 0)
+        if off_grid == "error":
+            found[:] = sorted({model.time(model.slot(time)) for time in found})
+    table = random_table(series, 2, zone)
+    options = {"off_grid": off_grid, "duplicates": "last", "time_zone": zone}
+    check(table, model, step, **options)
+
+
+def irregular(rows: int = 4) -> wd.Table:
+    columns = {"load": np.arange(float(rows)), "t": 10 * np.arange(rows) ** 2}
+    return wd.Table.from_columns(columns, timestamp_column="t")
+
+
+def test_a_table_that_is_regular_is_returned() -> None:
+    columns = {"load": np.arange(6.0), "t": [0, 10, 20, 5, 15, 25]}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 3, 6])
+    assert table.regularize(10, origin="first") is table
+    moved = table.regularize(10, off_grid="floor")
+    assert moved.timestamps is not None
+    assert moved.timestamps.tolist() == [0, 10, 20, 0, 10, 20]
+
+
+def test_one_wrong_time_is_an_error_that_names_it() -> None:
+    times = [*(dt.datetime(2024, 1, 1) + HOUR * number for number in range(3))]
+    table = random_table({"a": times, "b": [*times, dt.datetime(2999, 1, 1)]}, 0)
+    with pytest.raises(
+        ValueError,
+        match=r"the grid would have 8,546,\d+ rows, more than max_rows=100,000, and the longest "
+        r"gap of series 'b' is from 2024-01-01 02:00:00.000 to 2999-01-01 00:00:00.000; expected "
+        "no wrong time",
+    ):
+        table.regularize("1h")
+    with pytest.raises(ValueError, match="the grid would have 91 rows, more than max_rows=90"):
+        irregular().regularize(1, max_rows=90)
+    assert irregular().regularize(1, max_rows=91).num_rows == 91
+
+
+def test_ends_of_64_bits() -> None:
+    ends = [-(2**63), 2**63 - 1]
+    table = wd.Table.from_columns({"a": np.zeros(2), "t": ends}, timestamp_column="t")
+    with pytest.raises(ValueError, match="more than max_rows=100,000"):
+        table.regularize(1)
+    found = table.regularize(2**62, off_grid="floor")
+    assert found.timestamps is not None
+    assert found.timestamps.tolist() == [-(2**63), -(2**62), 0, 2**62]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step": "1h"}, "`step` must be an integer, as the timestamps are int64, got '1h'"),
+        ({"step": 0}, "`step` must be a positive step, got 0"),
+        ({"step": 3}, r"series 0 has a row at 10, which is not on the grid \(steps of 3 from 0\)"),
+        ({"step": 3, "origin": "first"}, "steps of 3 ticks from the first row of the series"),
+        ({"step": 100, "off_grid": "floor"}, "several rows for 0, at 0 and 10; expected one row"),
+        ({"step": 1, "off_grid": "ceil"}, "`off_grid` must be 'error', 'nearest' or 'floor'"),
+        ({"step": 1, "duplicates": "keep"}, "`duplicates` must be one of error, first, last, mean"),
+        ({"step": 1, "origin": "2024-01-01"}, "`origin` must be an integer or 'first'"),
+        ({"step": 1, "max_rows": -1}, "`max_rows` must be at least 0, got -1"),
+        ({"step": 1, "time_zone": "Europe/Berlin"}, "`time_zone` is for times of seconds or finer"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        irregular().regularize(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step": 1}, "`step` must be a duration such as '1h', as the timestamps are datetime64"),
+        ({"step": "1us"}, r"`step` must be a multiple of the unit of the timestamps, datetime64\["),
+        ({"step": "B"}, "`step` must be an integer, a duration, or an alias such as"),
+        ({"step": "1h", "origin": "soon"}, "`origin` must be a time such as '2024-01-01T06:00'"),
+        ({"step": "MS", "origin": "first"}, "`origin` must not be 'first' with a step of months"),
+        ({"step": "MS", "origin": "2024-01-02"}, "`origin` must be the first day of a month"),
+        ({"step": "1h", "time_zone": "Europe/Berlin"}, "expected whole days, weeks or months"),
+        ({"step": "D", "time_zone": "Berlin"}, "`time_zone` must be the name of a time zone"),
+    ],
+)
+def test_wrong_options_of_times(options: dict[str, Any], message: str) -> None:
+    table = random_table({"a": [dt.datetime(2024, 1, 1)]}, 0)
+    with pytest.raises((TypeError, ValueError), match=message):
+        table.regularize(**options)
+
+
+def test_a_mean_of_integers_is_an_error() -> None:
+    columns = {"load": [0.5, 1.5, 9.0], "n": [1, 2, 3], "t": [0, 1, 4]}
+    table = wd.Table.from_columns(columns, timestamp_column="t")
+    options: dict[str, Any] = {"off_grid": "floor", "duplicates": "mean"}
+    with pytest.raises(
+        ValueError, match="column 'n' of int64 has several values for the step of 1 in series 0"
+    ):
+        table.regularize(2, **options)
+    same = table.with_columns({"n": np.array([7, 7, 3])}).regularize(2, **options)
+    assert same["load"].tolist()[0] == 1.0
+    assert same.to_arrow().column("n").to_pylist() == [7, None, 3]
+
+
+def test_tables_without_times_or_values_in_memory(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="the table has no timestamps; expected timestamp_column="):
+        wd.Table.from_columns({"a": np.zeros(2)}).regularize(1)
+    pl.DataFrame({"a": [0.0, 1.0], "t": [0, 5]}).write_parquet(tmp_path / "a.parquet")
+    table = wd.Table.read(tmp_path / "a.parquet", timestamp_column="t", in_memory=False)
+    with pytest.raises(TypeError, match="or files that `windeck prepare SRC DEST --step STEP`"):
+        table.regularize(1)
+
+
+def test_windows_mask_the_added_rows() -> None:
+    table = irregular(3).regularize(10)
+    batch = wd.Windows(table, context_length=5, target_columns="load").gather([0])
+    assert batch["past_target_mask"].ravel().tolist() == [True, True, False, False, True]
+    assert pickle.loads(pickle.dumps(table)).fingerprint == table.fingerprint
+
+
+def test_static_covariates_stay() -> None:
+    columns = {"load": np.arange(4.0), "area": np.array([3, 3, 5, 5]), "t": [0, 4, 1, 9]}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 2, 4])
+    windows = wd.Windows(
+        table.regularize(1), context_length=2, target_columns="load", static_covariates="area"
+    )
+    static = windows.gather([0, len(windows) - 1])["static"]
+    assert static.ravel().tolist() == [3, 5]
+
+
+def test_a_matrix_becomes_columns_and_bfloat16_stays() -> None:
+    torch = pytest.importorskip("torch")
+    rows = wd.Table.from_rows(np.arange(4.0).reshape(2, 2), ["a", "b"], timestamps=np.array([0, 2]))
+    found = rows.regularize(1)
+    assert (found.storage, found["b"].tolist()[::2]) == ("columns", [1.0, 3.0])
+    brain = torch.tensor([0.5, 1.5, 3.0], dtype=torch.bfloat16)
+    table = wd.Table.from_columns({"a": brain, "t": [0, 3, 4]}, timestamp_column="t")
+    found = table.regularize(3, off_grid="floor", duplicates="mean")
+    assert found.to_torch()["a"].dtype == torch.bfloat16
+    assert found.to_torch()["a"].tolist() == [0.5, 2.25]
+    added = table.regularize(1).to_torch()["a"]
+    assert added.isnan().tolist() == [False, True, True, False, False]
+
+
+def nab_series() -> dict[Any, tuple[Any, Any]]:
+    table = wd.Table.read(
+        real_data("nab.parquet"), id_columns="series", timestamp_column="timestamp"
+    )
+    irregular = np.flatnonzero(table.report.irregular)
+    assert len(irregular) == 25
+    assert table.timestamps is not None
+    found = {}
+    for number in irregular:
+        rows = slice(*table.offsets[number : number + 2])
+        found[table.series_names[number]] = table.timestamps[rows], table["value"][rows]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*have the time stamp of another row of their series")
+def test_nab_equals_polars() -> None:
+    for name, (stamps, values) in nab_series().items():
+        step = np.median(np.diff(stamps)).astype("m8[s]")
+        columns = {"value": values, "time": stamps}
+        table = wd.Table.from_columns(columns, timestamp_column="time")
+        options: dict[str, Any] = {"off_grid": "floor", "duplicates": "mean", "max_rows": 10**6}
+        found = table.regularize(step, **options)
+        every = f"{int(step.astype(np.int64))}s"
+        floored = pl.DataFrame(columns).with_columns(pl.col("time").dt.truncate(every))
+        means = floored.group_by("time", maintain_order=True).agg(pl.col("value").mean())
+        expected = means.sort("time").upsample("time", every=every)
+        assert found.num_rows == expected.height, name
+        assert (found.timestamps == expected["time"].to_numpy()).all()
+        observed = found.column("value").observed()
+        assert (observed == expected["value"].is_not_null().to_numpy()).all()
+        np.testing.assert_allclose(
+            found["value"][observed], expected["value"].drop_nulls().to_numpy(), rtol=1e-12
+        )
+        assert not found.report.irregular.any()
