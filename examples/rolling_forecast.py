@@ -85,7 +85,7 @@ def main() -> None:
     for number, (model, rival) in enumerate(evaluate(windows), 1):
         print(f"fold {number}: mean absolute error {model:.3f}, last day repeated {rival:.3f}")
     for row in predict(table, windows).slice(0, 3).to_pylist():
-        print(f"{row['series_id']}, {row['timestamp']}: {row['load']:.2f}")
+        print(f"{row['site']}, {row['time']}: {row['load']:.2f}")
 
 
 if __name__ == "__main__":

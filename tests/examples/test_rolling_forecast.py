@@ -30,7 +30,7 @@ def test_predictions_follow_the_day() -> None:
     )  # fmt: skip
     found = module.predict(table, windows)
     assert found.num_rows == 48
-    assert found["timestamp"][0].as_py() == dt.datetime(2024, 3, 1)
+    assert found["time"][0].as_py() == dt.datetime(2024, 3, 1)
     curve = np.sin(2 * np.pi * np.arange(24) / 24)
     for series in (0, 24):
         load = found["load"].to_numpy()[series : series + 24]

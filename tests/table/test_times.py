@@ -361,7 +361,7 @@ def test_times_beyond_the_end_are_exact_or_an_error(unit: str) -> None:
             if step is not None and step.astype("m8[D]").astype(int) * DAY < size:
                 continue
             try:
-                found = windows.prediction_table(np.zeros((1, 3)), step=step)["timestamp"]
+                found = windows.prediction_table(np.zeros((1, 3)), step=step)["time"]
             except (OverflowError, ValueError) as error:
                 refusals.append(str(error))
                 continue

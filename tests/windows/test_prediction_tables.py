@@ -128,7 +128,7 @@ def test_time_stamps_keep_their_zone(
         table = change(read)
         windows = wd.Windows(table, context_length=CONTEXT, prediction_length=2)
         for part, first in ((windows.latest(), ROWS), (windows.subset(last=1), ROWS - 2)):
-            found = part.prediction_table(np.zeros((2, HORIZON)))["timestamp"]
+            found = part.prediction_table(np.zeros((2, HORIZON)))["time"]
             assert found.type.tz == zone
             expected = hours(first, first + HORIZON, found.type.unit, zone).to_pylist()
             assert found.to_pylist() == expected * 2
@@ -182,12 +182,12 @@ def test_scaled_predictions_are_put_back_by_name(
         same = windows.prediction_table(stacked, indices, scaled=True)
         assert same == windows.prediction_table(predictions, indices, scaled=True)
     found = windows.prediction_table(predictions, indices, scaled=True)
-    assert found.column_names == ["series_id_0", "series_id_1", "row", "x", "y"]
+    assert found.column_names == ["site", "meter", "row", "x", "y"]
     starts = {"a": 0.0, "b": 1000.0}
-    expected = [starts[row["series_id_0"]] + row["row"] for row in found.to_pylist()]
+    expected = [starts[row["site"]] + row["row"] for row in found.to_pylist()]
     np.testing.assert_allclose(found["x"], expected)
     np.testing.assert_allclose(found["y"], np.array(expected) * -3)
-    assert set(found["series_id_1"].to_pylist()) == {7}
+    assert set(found["meter"].to_pylist()) == {7}
     kept = windows.prediction_table(predictions, indices, scaled=False)
     plain = windows.with_scaler(None).prediction_table(predictions, indices)
     assert kept == plain
@@ -209,7 +209,7 @@ def test_what_predictions_of_scaled_windows_are_must_be_said() -> None:
     np.testing.assert_allclose(found["y"], 0.0)  # is not scaled
     one = windows.latest().prediction_table(np.zeros((2, 1)), columns="x", scaled=True)
     assert one["x"].to_pylist() == found["x"].to_pylist()
-    quantiles = {"columns": ["low", "high"]}
+    quantiles: dict[str, Any] = {"columns": ["low", "high"]}
     assert windows.latest().prediction_table(values, **quantiles, scaled=False).num_rows == 2
     with pytest.raises(KeyError, match="the windows has no column 'low'"):
         windows.latest().prediction_table(values, **quantiles, scaled=True)
@@ -227,3 +227,141 @@ def test_predictions_of_columns() -> None:
     other = wd.Windows(sites(), context_length=3).latest()
     with pytest.raises(TypeError, match="is a mapping of columns, expected an array as of layout="):
         other.prediction_table({"x": zeros, "y": zeros})
+
+
+# --- quantiles, samples and cutoffs --------------------------------------------------------------
+
+LEVELS = (0.9, 0.05, 0.5)
+
+
+def in_layout(values: Any, layout: str) -> Any:
+    """Return values (windows, horizon, columns, k) in a layout of batches."""
+    if layout == "columns":
+        return {name: values[:, :, place] for place, name in enumerate(("x", "y"))}
+    return values.swapaxes(1, 2) if layout == "bct" else values
+
+
+@pytest.mark.parametrize("layout", ["btc", "bct", "columns"])
+@pytest.mark.parametrize("scaled", [None, False, True])
+def test_quantiles_have_a_column_for_each_level(layout: Any, scaled: bool | None) -> None:
+    scaler = None if scaled is None else wd.Scaler.fit(sites(), per_series=True)
+    windows = wd.Windows(sites(), context_length=3, scaler=scaler, layout=layout).latest()
+    middle = np.random.default_rng(0).normal(size=(2, 4, 2))
+    values = np.stack([middle + 1, middle - 1, middle], axis=3)
+    found = windows.prediction_table(in_layout(values, layout), quantiles=LEVELS, scaled=scaled)
+    names = [f"{name}_q{level}" for name in ("x", "y") for level in LEVELS]
+    assert found.column_names == ["site", "meter", "row", *names]
+    by_level = dict(zip(LEVELS, np.moveaxis(values, 3, 0), strict=True))
+    for place, level in enumerate(LEVELS):
+        point = in_layout(by_level[level], layout)
+        expected = windows.prediction_table(point, scaled=scaled)
+        for name in ("x", "y"):
+            np.testing.assert_allclose(found[f"{name}_q{level}"], expected[name], rtol=1e-6)
+        assert place < 3
+    mapped = {level: in_layout(point, layout) for level, point in by_level.items()}
+    assert windows.prediction_table(mapped, scaled=scaled) == found
+
+
+def test_quantiles_of_one_column_need_no_axis_of_columns() -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    values = np.arange(2.0 * 4 * 2).reshape(2, 4, 2)
+    for given in (values, torch.from_numpy(values), values[:, :, None]):
+        found = windows.prediction_table(given, quantiles=[0.1, 0.9])
+        assert found["y_q0.1"].to_pylist() == values[:, :, 0].ravel().tolist()
+    bct = wd.Windows(sites(), context_length=3, target_columns="y", layout="bct").latest()
+    assert bct.prediction_table(values, quantiles=[0.1, 0.9]) == found
+    assert bct.prediction_table(values[:, None], quantiles=[0.1, 0.9]) == found
+    one = {0.5: torch.from_numpy(values[:, :, 0]).bfloat16()}
+    assert windows.prediction_table(one)["y_q0.5"].type == pa.float32()
+
+
+def test_samples_have_a_row_each() -> None:
+    windows = wd.Windows(sites(), context_length=3).latest()
+    values = np.random.default_rng(0).normal(size=(2, 3, 2, 5))
+    found = windows.prediction_table(values, samples=True).to_pylist()
+    assert len(found) == 2 * 3 * 5
+    for window, site in enumerate("ab"):
+        for step in range(3):
+            for sample in range(5):
+                row = found[(window * 3 + step) * 5 + sample]
+                assert row == {
+                    "site": site, "meter": 7, "row": 10 + step, "sample": sample,
+                    "x": values[window, step, 0, sample], "y": values[window, step, 1, sample],
+                }  # fmt: skip
+    levels = windows.prediction_table(values, samples=True, quantiles=[0.25, 0.5])
+    assert levels.num_rows == 6
+    np.testing.assert_allclose(levels["y_q0.5"], np.median(values[:, :, 1], axis=2).ravel())
+    scaler = wd.Scaler.fit(sites(), per_series=True)
+    scaled = windows.with_scaler(scaler).prediction_table(values, samples=True, scaled=True)
+    whole = windows.with_scaler(scaler).inverse_transform(values[..., 3])
+    np.testing.assert_allclose(scaled["x"].to_numpy()[3::5], whole[:, :, 0].ravel())
+
+
+def test_quantiles_that_cross_are_counted() -> None:
+    windows = wd.Windows(sites(), context_length=3).latest()
+    values = np.zeros((2, 4, 2, 3))
+    values[..., 0], values[..., 1], values[..., 2] = 1, -1, 0  # levels 0.9, 0.05, 0.5
+    values[0, :2, 0, 0] = -0.5  # below the middle
+    values[0, 0, 0, 1] = 3.0  # above both, in a prediction that crosses already
+    values[1, 3, 1, 2] = np.nan
+    with pytest.warns(
+        UserWarning, match=r"quantiles cross, .* in some of 8 predictions: 'x' in 2; they are in"
+    ) as caught:
+        found = windows.prediction_table(values, quantiles=LEVELS)
+    assert caught[0].filename == __file__
+    assert found["x_q0.9"].to_pylist()[:3] == [-0.5, -0.5, 1.0]
+    values[0, :, 1, 2] = 7.0
+    with pytest.warns(UserWarning, match="of 8 predictions: 'x' in 2, 'y' in 4; they are in"):
+        windows.prediction_table(values, quantiles=LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error", "message"),
+    [
+        (np.zeros((2, 4, 2, 2)), {"quantiles": LEVELS}, ValueError,
+         r"must have shape \(2, horizon, 2, 3\), windows by steps by columns x, y by quantiles"),
+        (np.zeros((2, 4, 2)), {"samples": True}, ValueError, r"\(2, horizon, 2, samples\), win"),
+        (np.zeros((2, 4, 2, 1)), {"quantiles": 1.0}, ValueError, "must be between 0 and 1, got "),
+        (np.zeros((2, 4, 2, 2)), {"quantiles": (0.1, 0.1)}, ValueError, "must be different, got "),
+        ({0.5: np.zeros((2, 4, 2))}, {"samples": True}, ValueError, "is a mapping of levels, exp"),
+        ({5: np.zeros((2, 4, 2))}, {}, ValueError, r"levels of quantiles must be between 0 and 1"),
+        ({0.5: np.zeros((2, 4, 2)), 0.9: np.zeros((2, 3, 2))}, {}, ValueError,
+         r"all levels must have one shape, got \(2, 4, 2\) and \(2, 3, 2\)"),
+        ({}, {}, TypeError, "is a mapping of columns, expected an array"),
+    ],
+)  # fmt: skip
+def test_bad_quantiles(
+    given: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    windows = wd.Windows(sites(), context_length=3).latest()
+    with pytest.raises(error, match=message):
+        windows.prediction_table(given, **options)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_cutoffs_are_the_last_time_stamps_of_the_past(zone: str | None) -> None:
+    table = wd.Table.from_arrow(data("us", zone), **OPTIONS)
+    for gap, dilation in ((0, 1), (2, 1), (-1, 1), (-1, 2)):
+        options: dict[str, Any] = {"context_length": 2, "prediction_length": 2}
+        windows = wd.Windows(table, **options, gap=gap, dilation=dilation)
+        found = windows.prediction_table(np.zeros((len(windows), 2)), cutoff=True)
+        assert found.column_names == ["id", "time", "cutoff", "x"]
+        assert found["cutoff"].type == found["time"].type
+        _, starts = windows.locate(np.arange(len(windows)))
+        stamps = data("us", zone)["time"].take(pa.array(np.repeat(starts + dilation, 2)))
+        assert found["cutoff"].to_pylist() == stamps.to_pylist()
+    rows = wd.Windows(sites(), context_length=3).latest()
+    found = rows.prediction_table(np.zeros((2, 1, 2)), cutoff=True)
+    assert (found["cutoff"].to_pylist(), found["row"].to_pylist()) == ([9, 9], [10, 10])
+
+
+def test_names_that_are_taken_are_refused() -> None:
+    columns = {"x": np.zeros(4), "cutoff": np.array(["a"] * 4), "sample": np.arange(4)}
+    table = wd.Table.from_columns(columns, id_columns="cutoff", timestamp_column="sample")
+    w = wd.Windows(table, context_length=2).latest()
+    assert w.prediction_table(np.zeros((1, 1))).column_names == ["cutoff", "sample", "x"]
+    refused = pytest.raises(ValueError, match=r"column '\w+' is in the table already, expected ano")
+    with refused:
+        w.prediction_table(np.zeros((1, 1)), cutoff=True)
+    with refused:
+        w.prediction_table(np.zeros((1, 1, 1)), samples=True)

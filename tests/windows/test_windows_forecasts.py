@@ -127,7 +127,7 @@ def test_prediction_tables_equal_a_loop(gap: int, dilation: int, of_latest: bool
             row = first + step * dilation - table.offsets[series]
             expected.append((f"s{series}", (zero + row).astype("M8[s]").item(), value))
     found = w.prediction_table(predictions, numbers)
-    assert found.column_names == ["series_id", "timestamp", "x"]
+    assert found.column_names == ["id", "t", "x"]
     assert list(zip(*found.to_pydict().values(), strict=True)) == expected
 
 
@@ -150,12 +150,12 @@ def test_predictions_of_rows_in_the_table_have_its_stamps() -> None:
     stamps = np.array([0, 1, 2, 5, 6, 9, 10], dtype="M8[us]")
     table = wd.Table.from_columns({"x": np.arange(7.0), "t": stamps}, timestamp_column="t")
     w = wd.Windows(table, context_length=2, prediction_length=2)
-    found = w.prediction_table(np.zeros((4, 2)))["timestamp"].to_numpy()
+    found = w.prediction_table(np.zeros((4, 2)))["t"].to_numpy()
     assert found.tolist() == stamps[[2, 3, 3, 4, 4, 5, 5, 6]].tolist()
-    behind = w.prediction_table(np.zeros((1, 4)), [3])["timestamp"].to_numpy()
+    behind = w.prediction_table(np.zeros((1, 4)), [3])["t"].to_numpy()
     assert behind.astype(np.int64).tolist() == [9, 10, 11, 12]
     said = w.prediction_table(np.zeros((1, 4)), [3], step=dt.timedelta(microseconds=5))
-    assert said["timestamp"].to_numpy().astype(np.int64).tolist() == [9, 10, 15, 20]
+    assert said["t"].to_numpy().astype(np.int64).tolist() == [9, 10, 15, 20]
 
 
 def test_columns_ids_and_tensors() -> None:
@@ -174,9 +174,9 @@ def test_columns_ids_and_tensors() -> None:
     )
     w = wd.Windows(table, context_length=2).latest()
     found = w.prediction_table(torch.ones(2, 3, 2, dtype=torch.bfloat16, requires_grad=True))
-    assert found.schema.names == ["series_id_0", "series_id_1", "timestamp", "load", "wind"]
-    assert found["series_id_1"].to_pylist() == [7, 7, 7, 8, 8, 8]
-    assert found["timestamp"].to_pylist() == [40, 50, 60] * 2
+    assert found.schema.names == ["site", "meter", "t", "load", "wind"]
+    assert found["meter"].to_pylist() == [7, 7, 7, 8, 8, 8]
+    assert found["t"].to_pylist() == [40, 50, 60] * 2
     assert found["wind"].type == pa.float32()
     quantiles = w.prediction_table(np.zeros((2, 1, 3)), columns=["q10", "q50", "q90"])
     assert quantiles.column_names[-3:] == ["q10", "q50", "q90"]
@@ -203,10 +203,10 @@ def test_months(first: str, expected: list[str]) -> None:
     zeros = np.zeros((1, 3))
     with pytest.raises(ValueError, match=r"series 0 has steps of about 3\d days that"):
         w.prediction_table(zeros)
-    found = w.prediction_table(zeros, step=np.timedelta64(1, "M"))["timestamp"].to_pylist()
+    found = w.prediction_table(zeros, step=np.timedelta64(1, "M"))["t"].to_pylist()
     assert [str(day) for day in found] == expected
     months = wd.Table.from_columns({"x": np.arange(11.0), "t": month}, timestamp_column="t")
-    found = wd.Windows(months, context_length=2).latest().prediction_table(zeros)["timestamp"]
+    found = wd.Windows(months, context_length=2).latest().prediction_table(zeros)["t"]
     assert [str(stamp)[:7] for stamp in found.to_pylist()] == ["2024-01", "2024-02", "2024-03"]
 
 
@@ -216,19 +216,19 @@ def test_series_without_a_step_take_the_usual_one() -> None:
         timestamp_column="t",
     )  # fmt: skip
     w = wd.Windows(table, context_length=1).latest()
-    assert w.prediction_table(np.zeros((2, 1)))["timestamp"].to_pylist() == [21, 107]
+    assert w.prediction_table(np.zeros((2, 1)))["t"].to_pylist() == [21, 107]
     one = wd.Table.from_columns({"x": np.zeros(1), "t": np.zeros(1, int)}, timestamp_column="t")
     w = wd.Windows(one, context_length=1).latest()
     with pytest.raises(ValueError, match="no series has two different time stamps, expected `step"):
         w.prediction_table(np.zeros((1, 1)))
-    assert w.prediction_table(np.zeros((1, 1)), step=3)["timestamp"].to_pylist() == [3]
+    assert w.prediction_table(np.zeros((1, 1)), step=3)["t"].to_pylist() == [3]
 
 
 BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (np.zeros((3, 4)), {}, ValueError, r"must have shape \(2, horizon, 1\), .* got \(3, 4, 1\)"),
     (np.zeros(2), {}, ValueError, r"`predictions` must have shape .* got \(2,\)"),
     (np.zeros((2, 4, 2)), {}, ValueError, r"by columns x, got \(2, 4, 2\)"),
-    (np.zeros((2, 1)), {"columns": "timestamp"}, ValueError, "column 'timestamp' is in the table"),
+    (np.zeros((2, 1)), {"columns": "t"}, ValueError, "column 't' is in the table"),
     (np.zeros((1, 1)), {"indices": [2]}, IndexError, "2 is out of range for 2 windows"),
     (np.zeros((2, 1)), {"step": 1.5}, TypeError, "`step` must be a timedelta64, .* got 1.5"),
     (np.zeros((2, 1)), {"step": "-1h"}, ValueError, "a duration must be a number and a unit"),

@@ -152,7 +152,7 @@ def test_forecasts_begin_where_the_series_end(
     for windows in (w, v, pickle.loads(pickle.dumps(v)), v.joined()):
         batch = windows.gather([0, 1, 2])
         assert [with_none(batch, row) for row in range(3)] == expected
-        stamps = windows.prediction_table(np.zeros((3, 3, 2)))["timestamp"].to_numpy()
+        stamps = windows.prediction_table(np.zeros((3, 3, 2)))["time"].to_numpy()
         step = options.get("dilation", 1) + max(options.get("gap", 0), 0)
         ends = [
             series_of(name, rows, 40)["time"][rows - 1 + step]
@@ -200,7 +200,7 @@ def test_rows_of_the_future_that_are_missing_are_named() -> None:
     late = rows.set_column(1, "time", rows["time"].cast(pa.timestamp("ns")))
     assert len(w.latest(future=future_of(late))) == 3
     with pytest.raises(TypeError, match="`future` must be a bool or a Table, got a int"):
-        w.latest(future=3)  # type: ignore[arg-type]
+        w.latest(future=3)
     with pytest.raises(ValueError, match="`step` is '1h', expected future=table with it"):
         w.latest(step="1h")
     with pytest.raises(ValueError, match="expected prediction_length > 0"):
@@ -411,7 +411,7 @@ def test_series_that_end_without_targets_are_named() -> None:
     ) as found:
         v = windows_of(table).latest(future=True)
     assert found[0].filename == __file__
-    assert v.prediction_table(np.zeros((3, 3, 2)))["timestamp"][0].as_py().hour == 9
+    assert v.prediction_table(np.zeros((3, 3, 2)))["time"][0].as_py().hour == 9
 
 
 def test_windows_without_known_covariates_have_a_future() -> None:

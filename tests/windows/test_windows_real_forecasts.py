@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import windeck as wd
@@ -84,13 +85,13 @@ def test_predictions_are_joined_to_the_rows_that_they_predict(
     future = np.stack([groups[name]["value"].to_numpy()[-120 : -120 + FUTURE] for name in names])
     found = pl.DataFrame(latest.prediction_table(future[..., None]))
     rows = pl.concat([groups[name][-120 : -120 + FUTURE] for name in names])
-    assert found["series_id"].to_list() == rows["series"].to_list()
+    assert found["series"].to_list() == rows["series"].to_list()
     assert found["timestamp"].to_list() == rows["timestamp"].to_list()
     assert found["value"].to_list() == rows["value"].to_list()
     # Behind the end of a series time goes on by its usual step.
     ahead = pl.DataFrame(windows.latest().prediction_table(future[..., None]))
     regular = 0
-    for (name,), mine in ahead.group_by("series_id"):
+    for (name,), mine in ahead.group_by("series"):
         stamps = groups[name]["timestamp"].to_numpy()
         steps, times = np.unique(np.diff(stamps), return_counts=True)
         if times.max() > 0.9 * len(stamps):
@@ -98,6 +99,125 @@ def test_predictions_are_joined_to_the_rows_that_they_predict(
             expected = stamps[-1] + steps[times.argmax()] * np.arange(1, FUTURE + 1)
             assert np.array_equal(mine["timestamp"].to_numpy(), expected)
     assert regular > 40
+
+
+def repeated(past: Any) -> Any:
+    """Return the forecast that repeats the last steps, as low, middle and high quantiles."""
+    middle = past[:, -FUTURE:, 0]
+    return {0.1: middle - 1, 0.5: middle, 0.9: middle + 1}
+
+
+def rolling(windows: wd.Windows, k: int, **options: Any) -> pl.DataFrame:
+    """Return the forecasts of all folds in one table."""
+    parts = []
+    for fold in windows.folds(k, **options):
+        batch = fold.test.gather(np.arange(len(fold.test)))
+        parts.append(fold.test.prediction_table(repeated(batch["past_target"]), cutoff=True))
+    return pl.DataFrame(pa.concat_tables(parts))
+
+
+def by_hand(
+    values: Any, stamps: list[Any], k: int, test_rows: int, step_rows: int, stride: int
+) -> list[tuple[Any, ...]]:
+    """Return rows (fold, stamp, cutoff, quantiles) of the forecasts of one series."""
+    found = []
+    for fold in range(k):
+        stop = len(values) - step_rows * (k - 1 - fold)
+        for start in range(0, len(values) - SPAN + 1, stride):
+            origin = start + PAST
+            if origin < stop - test_rows or origin + FUTURE > stop:
+                continue
+            for step in range(FUTURE):
+                middle = values[origin - FUTURE + step]
+                row = fold, stamps[origin + step], stamps[origin - 1]
+                found.append((*row, middle - 1, middle, middle + 1))
+    return found
+
+
+def test_the_forecasts_of_folds_are_one_table(frame: pl.DataFrame, windows: wd.Windows) -> None:
+    found = rolling(windows, 3, test_rows=48, step_rows=24)
+    names = ["series", "timestamp", "cutoff", "value_q0.1", "value_q0.5", "value_q0.9"]
+    assert found.columns == names
+    groups = frame.group_by("series", maintain_order=True)
+    expected = [
+        (fold, name, *row)
+        for (name,), rows in groups
+        for fold, *row in by_hand(rows["value"], rows["timestamp"].to_list(), 3, 48, 24, 7)
+    ]
+    expected.sort(key=lambda row: row[0])  # fold by fold
+    assert len(expected) > 3 * 58 * FUTURE
+    for place, name in enumerate(names, 1):
+        assert found[name].to_list() == [row[place] for row in expected], name
+
+
+def test_the_forecasts_of_folds_of_a_city() -> None:
+    rows = pl.read_parquet(real_data("beijing_pm25.parquet"))[-2000:]
+    table = wd.Table.from_arrow(
+        rows, columns=["temp"], timestamp_column="timestamp", dtype="float64"
+    ).with_calendar(["hour", "weekday"])
+    known = ["hour_sin", "hour_cos", "weekday_sin", "weekday_cos"]
+    windows = wd.Windows(
+        table, context_length=PAST, prediction_length=FUTURE, stride=FUTURE, target_columns="temp",
+        known_covariates=known, anchor="end",
+    )  # fmt: skip
+    found = rolling(windows, 5, test_rows=10 * FUTURE)
+    first = (len(rows) - SPAN) % FUTURE  # the first window
+    expected = by_hand(
+        rows["temp"].cast(pl.Float64)[first:], rows["timestamp"].to_list()[first:], 5, 10 * FUTURE,
+        10 * FUTURE, FUTURE,
+    )  # fmt: skip
+    assert len(expected) == 5 * 10 * FUTURE
+    names = ["timestamp", "cutoff", "temp_q0.1", "temp_q0.5", "temp_q0.9"]
+    for place, name in enumerate(names, 1):
+        assert found[name].to_list() == [row[place] for row in expected], name
+    # Each forecast is of the time after its cutoff, and is joined to what happened by name.
+    scored = found.join(table.to_polars(), on="timestamp")
+    assert len(scored) == len(found)
+    assert (scored["timestamp"] > scored["cutoff"]).all()
+    again = windows.latest(future=True)
+    later = again.prediction_table(np.zeros((1, FUTURE)), cutoff=True)
+    assert later["cutoff"][0].as_py() == rows["timestamp"][-1]
+    shifted = wd.Table.from_arrow(
+        rows[:-FUTURE], columns=["temp"], timestamp_column="timestamp", dtype="float64"
+    ).with_calendar(["hour", "weekday"])
+    before = wd.Windows(
+        shifted, context_length=PAST, prediction_length=FUTURE, target_columns="temp",
+        known_covariates=known,
+    ).latest(future=True)  # fmt: skip
+    last = windows.subset(last=1).gather([0])
+    np.testing.assert_array_equal(before.gather([0])["future_known"], last["future_known"])
+    np.testing.assert_array_equal(before.gather([0])["past_target"], last["past_target"])
+
+
+def test_forecasts_are_evaluated_by_utilsforecast(frame: pl.DataFrame, table: wd.Table) -> None:
+    losses = pytest.importorskip("utilsforecast.losses")
+    windows = wd.Windows(table, context_length=PAST, prediction_length=FUTURE, stride=FUTURE)
+    found = rolling(windows, 3, test_rows=48)
+    scored = found.join(table.to_polars(), on=["series", "timestamp"], how="inner")
+    levels = [name for name in found.columns if "_q" in name]
+    options: dict[str, Any] = {"id_col": "series", "target_col": "value"}
+    pinball = losses.mqloss(
+        scored, models={"repeated": levels}, quantiles=np.array([0.1, 0.5, 0.9]), **options
+    )
+    train = windows.folds(3, test_rows=48)[0].train
+    low, high, _ = train.covered_rows()
+    history = table.to_polars()[np.concatenate([*map(np.arange, low, high)])]
+    scaled = losses.mase(
+        scored.drop("cutoff"), ["value_q0.5"], 1, history, time_col="timestamp", **options
+    )
+    truth, middle = scored["value"].to_numpy(), scored["value_q0.5"].to_numpy()
+    for (name,), rows in scored.with_row_index().group_by("series"):
+        places = rows["index"].to_numpy()
+        errors = [truth[places] - (middle[places] + shift) for shift in (-1, 0, 1)]
+        both = zip((0.1, 0.5, 0.9), errors, strict=True)
+        loss = [np.maximum(q * e, (q - 1) * e).mean() for q, e in both]
+        mine = pinball.filter(series=name)["repeated"].mean()
+        np.testing.assert_allclose(mine, np.mean(loss), rtol=1e-9)
+        steps = np.abs(np.diff(history.filter(series=name)["value"].to_numpy())).mean()
+        if steps == 0:  # a constant series has no scale
+            continue
+        mase = scaled.filter(series=name)["value_q0.5"].item()
+        np.testing.assert_allclose(mase, np.abs(errors[1]).mean() / steps, rtol=1e-9)
 
 
 def test_balanced_shares_are_exact_and_resumed(table: wd.Table, windows: wd.Windows) -> None:

@@ -90,6 +90,8 @@ class Table:
     _added: frozenset[str] = frozenset()
     id_columns: tuple[str, ...] = ()
     timestamp_column: str | None = None
+    # The zone of local times without one, in which more data of this kind is read.
+    _local_zone: str | None = None
 
     def __init__(
         self, loaded: LoadedColumns, layout: SeriesLayout, reopening: Reopening | None = None
@@ -708,11 +710,11 @@ class Table:
         loaded, layout = arrange_series(loaded, options, offsets, series_names)
         wide.warn_if_wide(loaded, len(layout.names))
         warn_of_repeated_times(loaded, layout)
-        return cls(loaded, layout, reopening)._named(options.ids, options.time)
+        return cls(loaded, layout, reopening)._named(options.ids, options.time, options.zone)
 
-    def _named(self, ids: Sequence[str], time: str | None) -> Table:
-        """Set the names of the columns of ids and time, and return the table."""
-        self.id_columns, self.timestamp_column = tuple(ids), time
+    def _named(self, ids: Sequence[str], time: str | None, zone: str | None = None) -> Table:
+        """Set names of the columns of ids and time, and `time_zone` of `read`; return the table."""
+        self.id_columns, self.timestamp_column, self._local_zone = tuple(ids), time, zone
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -730,7 +732,7 @@ class Table:
             time = ColumnData("", self.timestamps, time_zone=self.time_zone)
         values = list(self._columns.values())
         loaded = LoadedColumns(values, [], time, self.matrix, self.origin, owned=False)
-        names = self.id_columns, self.timestamp_column
+        names = self.id_columns, self.timestamp_column, self._local_zone
         return _rebuild, (construction.without_views(loaded), self._layout, names)
 
     def __len__(self) -> int:
@@ -1230,7 +1232,9 @@ def _read_again(arguments: dict[str, Any], version: Version) -> Table:
 
 
 def _rebuild(
-    loaded: LoadedColumns, layout: SeriesLayout, names: tuple[Sequence[str], str | None]
+    loaded: LoadedColumns,
+    layout: SeriesLayout,
+    names: tuple[Sequence[str], str | None, str | None],
 ) -> Table:
     return Table(construction.with_views(loaded), layout)._named(*names)
 

@@ -13,12 +13,13 @@ from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck._util.text import unknown_column
 from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
+from windeck.table.construction import SeriesLayout
+from windeck.table.frames import index_names
 from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
-from windeck.windows.index import WindowSpan
 from windeck.windows.origins import channel_axis
+from windeck.windows.predictions import predictions_of
 from windeck.windows.scaler import in_original_units
-from windeck.windows.scaler_fitting import as_array
 from windeck.windows.specification import Names, WindowSpec
 
 if TYPE_CHECKING:
@@ -26,52 +27,6 @@ if TYPE_CHECKING:
 
 # Days of a calendar month, of a quarter, of half a year and of a year.
 _CALENDAR_DAYS = {*range(28, 32), *range(90, 93), *range(181, 185), 365, 366}
-
-
-def _as_predictions(
-    predictions: Any, windows: int, columns: Sequence[str], layout: str
-) -> npt.NDArray[Any]:
-    """Return predictions in the layout of batches as an array (windows, horizon, columns)."""
-    swapped = layout == "bct"
-    if isinstance(predictions, Mapping):
-        values = _of_columns(predictions, columns, layout)
-    else:
-        values = as_array(predictions)
-    if values.ndim == 2:
-        values = values[:, None, :] if swapped else values[:, :, None]
-    found = values.swapaxes(1, 2) if swapped and values.ndim == 3 else values
-    if found.ndim != 3 or found.shape[0] != windows or found.shape[2] != len(columns):
-        expected = f"horizon, {len(columns)}", f"steps by columns {', '.join(columns)}"
-        if swapped:
-            expected = f"{len(columns)}, horizon", f"columns {', '.join(columns)} by steps"
-        raise ValueError(
-            f"`predictions` must have shape ({windows}, {expected[0]}), windows by {expected[1]}, "
-            f"got {values.shape}"
-        )
-    return found
-
-
-def _of_columns(
-    predictions: Mapping[str, Any], columns: Sequence[str], layout: str
-) -> npt.NDArray[Any]:
-    """Return the predictions of each column, as ``layout="columns"`` has them, as one array."""
-    if layout != "columns":
-        raise TypeError(
-            f"`predictions` is a mapping of columns, expected an array as of layout={layout!r}"
-        )
-    if set(predictions) != set(columns):
-        raise KeyError(
-            f"`predictions` has the columns {', '.join(map(str, predictions))}, expected "
-            f"{', '.join(columns)}"
-        )
-    arrays = [as_array(predictions[name]) for name in columns]
-    for name, array in zip(columns, arrays, strict=True):
-        if array.ndim != 2 or array.shape != arrays[0].shape:
-            raise ValueError(
-                f"predictions of column {name!r} must have shape (windows, horizon), the same for "
-                f"all columns, got {array.shape}"
-            )
-    return np.stack(arrays, axis=2)
 
 
 def inverse_transform(
@@ -139,68 +94,89 @@ def prediction_table(
     table: Table,
     spec: WindowSpec,
     index: _core.WindowIndex,
-    predictions: Any,
+    given: Any,
     indices: Any,
     columns: Names,
     step: Any,
     scaled: bool | None,
+    *,
+    quantiles: Any,
+    samples: bool,
+    cutoff: bool,
 ) -> pa.Table:
     """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
     numbers, names = _window_numbers(index, indices), _column_names(spec, columns)
     series, starts = index.locate(numbers)
-    values = _as_predictions(predictions, len(numbers), names, spec.layout)
+    predictions = predictions_of(given, len(numbers), names, spec.layout, quantiles, samples)
     if scaled is None and spec.scaler is not None:
         raise ValueError(
             "`scaled` must be given, as the windows have a scaler: scaled=True for predictions "
             "that are scaled as batches are, scaled=False for those in original units"
         )
     if scaled:
-        values = _in_units(table, spec, values, names, -1, series)
-    return _arrow_table(table, spec.span, series, starts, values, names, step)
+        predictions = predictions.in_units(
+            lambda values: _in_units(table, spec, values, names, -1, series)
+        )
+    predictions.warn_of_crossing()
+    if step is not None and table.timestamps is None:
+        raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
+    _, horizon, _, count = predictions.values.shape
+    samples_of = count if predictions.samples else 1
+    ahead = spec.span.new_first + np.arange(horizon, dtype=np.int64) * spec.span.dilation
+    rows = np.repeat((starts[:, None] + ahead).ravel(), samples_of)
+    of_row = np.repeat(series, horizon * samples_of)
+    ids, time = index_columns(table)
+    fields = _series_ids(table, of_row, ids or ("series_id",))
+    time = "row" if table.timestamps is None else time
+    _add_field(fields, time, _times(table, of_row, rows, step))
+    if cutoff:
+        last = np.repeat(starts + spec.span.past_last, horizon * samples_of)
+        _add_field(fields, "cutoff", _times(table, of_row, last, step))
+    if predictions.samples:
+        _add_field(fields, "sample", np.tile(np.arange(count), len(series) * horizon))
+    for name, values in predictions.named().items():
+        _add_field(fields, name, values)
+    return _arrow_table(fields)
 
 
-def _arrow_table(
-    table: Table,
-    span: WindowSpan,
-    series: Int64,
-    starts: Int64,
-    values: npt.NDArray[Any],
-    columns: Sequence[str],
-    step: Any,
-) -> pa.Table:
-    """Return predictions of windows as an Arrow table."""
+def _arrow_table(fields: Mapping[str, Any]) -> pa.Table:
     import pyarrow as pa
 
-    horizon = values.shape[1]
-    ahead = span.new_first + np.arange(horizon, dtype=np.int64) * span.dilation
-    rows = (starts[:, None] + ahead).ravel()
-    of_row = np.repeat(series, horizon)
-    fields: dict[str, Any] = _series_ids(table, of_row)
+    return pa.table(dict(fields))
+
+
+def _add_field(fields: dict[str, Any], name: str, values: Any) -> None:
+    """Add a column to those of a table of predictions, which must not have its name."""
+    if name in fields:
+        raise ValueError(f"column {name!r} is in the table already, expected another name")
+    fields[name] = values
+
+
+def index_columns(table: Table) -> tuple[tuple[str, ...], str]:
+    """Return the names of the columns of ids and of time: those of the data, or default ones."""
+    layout = SeriesLayout(table.offsets, table.series_names, table.report)
+    return index_names(layout, table.id_columns, table.timestamp_column)
+
+
+def _times(table: Table, series: Int64, rows: Int64, step: Any) -> Any:
+    """Return the time stamps of rows, in their time zone; without stamps rows of the series."""
+    import pyarrow as pa
+
     if table.timestamps is None:
-        if step is not None:
-            raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
-        fields["row"] = pa.array(rows - table.offsets[of_row])
-    else:
-        stamps = pa.array(arrow_times(stamps_at(table, of_row, rows, step)))
-        if table.time_zone is not None:
-            stamps = stamps.cast(pa.timestamp(stamps.type.unit, table.time_zone))
-        fields["timestamp"] = stamps
-    for place, name in enumerate(columns):
-        if name in fields:
-            raise ValueError(f"column {name!r} is in the table already, expected another name")
-        fields[name] = pa.array(np.ascontiguousarray(values[:, :, place]).ravel())
-    return pa.table(fields)
+        return pa.array(rows - table.offsets[series])
+    stamps = pa.array(arrow_times(stamps_at(table, series, rows, step)))
+    if table.time_zone is None:
+        return stamps
+    return stamps.cast(pa.timestamp(stamps.type.unit, table.time_zone))
 
 
-def _series_ids(table: Table, series: Int64) -> dict[str, Any]:
-    """Return the id of each row: one column, or one for each id of a series."""
+def _series_ids(table: Table, series: Int64, ids: Sequence[str]) -> dict[str, Any]:
+    """Return the ids of each row by name: of one column, or of several."""
     import pyarrow as pa
 
     names = table.series_names
-    if names and isinstance(names[0], tuple):
-        parts = zip(*names, strict=True)
-        return {f"series_id_{i}": pa.array(part).take(series) for i, part in enumerate(parts)}
-    return {"series_id": pa.array(names).take(series)}
+    parts = [names] if len(ids) == 1 else zip(*names, strict=True)
+    return {name: pa.array(part).take(series) for name, part in zip(ids, parts, strict=True)}
 
 
 def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:

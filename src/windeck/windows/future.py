@@ -25,17 +25,21 @@ from windeck.table.series import match_names, plain_names
 from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
 from windeck.windows.forecasts import stamps_at
+from windeck.windows.future_frames import is_frame, table_of
 from windeck.windows.index import PAD_START, WindowRuns
 from windeck.windows.specification import ColumnRoles, WindowSpec
 from windeck.windows.subset import WindowSelection
 
 
 def latest(
-    table: Table, spec: WindowSpec, selection: WindowSelection, future: bool | Table, step: Any
+    table: Table, spec: WindowSpec, selection: WindowSelection, future: Any, step: Any
 ) -> tuple[Table, WindowSpec, WindowSelection]:
     """Return the last contexts of series as table, options and selection; see `Windows.latest`."""
-    if not isinstance(future, (bool, Table)):
-        raise TypeError(f"`future` must be a bool or a Table, got a {type(future).__name__}")
+    if not (isinstance(future, (bool, Table)) or is_frame(future)):
+        raise TypeError(
+            f"`future` must be a bool or a Table, got a {type(future).__name__}; frames of polars, "
+            "pandas and Arrow are taken as well"
+        )
     if future is not False and not spec.span.prediction_length:
         raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
     targets = [table.column(name) for name in spec.roles.target]
@@ -51,7 +55,7 @@ def latest(
         selection, table, targets, future=future is not False, follows=follows
     )
     if future is not False and not follows:
-        other = future if isinstance(future, Table) else None
+        other = None if future is True else _table_of_future(future, table, known)
         table, selection = _add_future(selection, spec.roles, table, other, step)
     keys = spec.keys
     if future is False and keys is not None and spec.layout != "columns":
@@ -234,8 +238,6 @@ def _add_future(
         If a table has no time stamps, or `future` lacks a series, a row or a column, or has it
         twice, or in another dtype.
     """
-    if future is not None:
-        _check_stamps(table, future)
     cut = _cut(selection, table)
     time = stamps_at(table, cut.series, cut.rows, step)
     series, rows, stamps = cut.series[cut.new], cut.rows[cut.new], time[cut.new]
@@ -256,6 +258,7 @@ def _add_future(
     stamped = ColumnData("time", time, missing=0, time_zone=table.time_zone)
     loaded = LoadedColumns(columns, [], stamped, None, None, owned=True)
     made = Table(loaded, SeriesLayout(cut.offsets, table.series_names, table.report))
+    made = made._named(table.id_columns, table.timestamp_column)
     report = replace(
         selection.report, rows=selection.span.rows, steps=describe_steps(selection.span)
     )
@@ -311,6 +314,16 @@ def _read(column: ColumnData, rows: Int64) -> tuple[Array, Bools]:
     """Return the values of rows as a new array, and which of them are not null."""
     values = np.array(column.values[rows])
     return values, column.observed(rows)
+
+
+def _table_of_future(future: Any, table: Table, known: Sequence[ColumnData]) -> Table:
+    """Return a table or frame of the future as a table, with time stamps as `table` has them."""
+    found = future
+    if table.timestamps is not None and not isinstance(future, Table):
+        found = table_of(future, table, [one.name for one in known if one.calendar is None])
+    _check_stamps(table, found)
+    assert isinstance(found, Table)
+    return found
 
 
 def _check_stamps(table: Table, future: Table) -> None:

@@ -821,7 +821,7 @@ class Windows:
         )
         return self if selected is self._selection else self._with_selection(selected)
 
-    def latest(self, *, future: bool | Table = False, step: Any = None) -> Windows:
+    def latest(self, *, future: Any = False, step: Any = None) -> Windows:
         """Return the last context of each series: the inputs of a forecast.
 
         A context ends with the last row of its series; of a part of a split or a subset of rows,
@@ -840,7 +840,9 @@ class Windows:
             for the time stamps after the context. A table: its known covariates at the series and
             time stamps of the future; calendar features are computed. In the last two cases the
             windows are those of a table in memory that is made of the rows of the future and of the
-            contexts.
+            contexts. A frame or other Arrow data, as `Table.from_arrow` takes: like a table, with
+            the columns of ids and time that the table has, in any order; numbers become the dtypes
+            of the table where that loses nothing.
         step
             The time from one row to the next, as for `prediction_table`, where rows of the future
             are not in the table.
@@ -883,8 +885,8 @@ class Windows:
         >>> table = wd.Table.from_columns(past, timestamp_column="time")
         >>> w = wd.Windows(table, context_length=24, prediction_length=24,
         ...                known_covariates="temperature")
-        >>> next_day = {"temperature": np.ones(24), "time": hours[48:]}
-        >>> next_day = wd.Table.from_columns(next_day, timestamp_column="time")
+        >>> import pandas
+        >>> next_day = pandas.DataFrame({"temperature": np.ones(24), "time": hours[48:]})
         >>> batch = w.latest(future=next_day).gather([0])
         >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
         (np.float64(47.0), np.float64(24.0))
@@ -949,6 +951,9 @@ class Windows:
         columns: Names = None,
         step: Any = None,
         scaled: bool | None = None,
+        quantiles: Any = None,
+        samples: bool = False,
+        cutoff: bool = False,
     ) -> pa.Table:
         """Return predictions with the series and time stamps that they are for, as an Arrow table.
 
@@ -958,7 +963,9 @@ class Windows:
             Array or tensor of shape (windows, horizon) or (windows, horizon, columns), with
             ``layout="bct"`` (windows, columns, horizon), with ``layout="columns"`` also a mapping
             of columns to (windows, horizon). The first step is the first one after the past and the
-            gap; the horizon need not be `prediction_length`.
+            gap; the horizon need not be `prediction_length`. With `quantiles` or `samples` arrays
+            have one axis more, the last one. A mapping of levels to arrays, such as ``{0.1: low,
+            0.5: middle}``, has quantiles.
         indices
             The window of each row of `predictions`. Default: all windows, in order.
         columns
@@ -970,20 +977,37 @@ class Windows:
             Must be given if these windows have a scaler. True: predictions are scaled as batches
             are, and the table has them in original units, see `inverse_transform`. False: they are
             in original units.
+        quantiles
+            Levels between 0 and 1 of the last axis of `predictions`. The table has a column for
+            each, such as ``load_q0.1``.
+        samples
+            Whether the last axis of `predictions` has samples. The table has a row for each, with
+            its number as ``sample``; with `quantiles` it has these quantiles of the samples
+            instead.
+        cutoff
+            Whether the table has the time stamp of the last step of the past, ``cutoff``: the
+            moment at which the forecast is made, by which tables of several folds differ.
 
         Returns
         -------
         pyarrow.Table
-            Of windows * horizon rows, window by window: ``series_id`` (``series_id_0``, ... with
-            several id columns), ``timestamp`` in the time zone of the table, and the columns.
-            Without time stamps ``row``, int64: the row counted from the start of the series.
-            O(rows + series) time and memory.
+            Of windows * horizon rows, window by window: the ids and the time stamp, in the time
+            zone of the table, and the columns. Ids and time have the names that they have in the
+            data; ``series_id`` (``series_id_0``, ... if names of series are tuples) and
+            ``timestamp`` if they have none there. Without time stamps ``row``, int64: the row
+            counted from the start of the series. O(rows + series) time and memory.
 
         Raises
         ------
         ValueError
             If shapes differ from windows and columns; if a series has no step, or has steps of
-            months or years, and `step` is not given; if `scaled` is not given with a scaler.
+            months or years, and `step` is not given; if `scaled` is not given with a scaler; if
+            two columns have one name.
+
+        Warns
+        -----
+        UserWarning
+            If quantiles cross: once, with the number of predictions of each column.
 
         Examples
         --------
@@ -993,12 +1017,16 @@ class Windows:
         >>> data = {"load": np.arange(3.0), "day": day}
         >>> table = wd.Table.from_columns(data, timestamp_column="day")
         >>> w = wd.Windows(table, context_length=2).latest()
-        >>> w.prediction_table(np.array([[0.5, 1.5]])).to_pydict()["timestamp"]
+        >>> w.prediction_table(np.array([[0.5, 1.5]])).to_pydict()["day"]
         [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
+        >>> bounds = {0.1: np.array([[0.5, 1.5]]), 0.9: np.array([[2.5, 3.5]])}
+        >>> w.prediction_table(bounds, cutoff=True).column_names
+        ['series_id', 'day', 'cutoff', 'load_q0.1', 'load_q0.9']
         """
         return forecasts.prediction_table(
-            self.table, self._spec, self._index, predictions, indices, columns, step, scaled
-        )
+            self.table, self._spec, self._index, predictions, indices, columns, step, scaled,
+            quantiles=quantiles, samples=samples, cutoff=cutoff,
+        )  # fmt: skip
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
         return self._of(self.table, self._spec, selection, self._keys, self._added)

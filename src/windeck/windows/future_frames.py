@@ -1,0 +1,83 @@
+"""Frames of future covariates as tables, with ids and time stamps as a table has them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from windeck._util.text import unknown_column
+from windeck.columns.columns import ColumnData
+from windeck.columns.dtypes import is_bits
+from windeck.io.options import ReadOptions
+from windeck.io.reading import as_arrow_table
+from windeck.table.frames import flat_pandas
+from windeck.table.table import Table
+from windeck.windows.forecasts import index_columns
+
+__all__ = ["is_frame", "table_of"]
+
+_INTERFACES = ("__arrow_c_stream__", "__arrow_c_array__", "collect_schema", "with_format")
+
+
+def is_frame(data: Any) -> bool:
+    """Return True for data that `Table.from_arrow` takes."""
+    return any(hasattr(data, name) for name in _INTERFACES)
+
+
+def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
+    """Return columns of a frame as a table, with the ids, times and dtypes that `table` has.
+
+    Rows may be in any order. Times without a zone are local ones where `table` was read with
+    `time_zone`.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The frame lacks a column, or a column has values that its dtype in `table` cannot hold.
+    """
+    ids, time = index_columns(table)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        data, _, _ = flat_pandas(data, ids, time)
+    arrow = as_arrow_table(data, ReadOptions(columns=tuple(names), ids=ids, time=time))
+    for name in (*ids, time, *names):
+        if name not in arrow.column_names:
+            raise unknown_column(name, arrow.column_names, "`future`")
+    fields = {name: arrow[name] for name in (*ids, time)}
+    fields |= {name: _as_in(arrow[name], table.column(name)) for name in names}
+    if not names:  # A table has one column at least.
+        fields[f"{time}, and nothing else"] = pa.array(np.zeros(len(arrow), np.int8))
+    zoned = getattr(arrow[time].type, "tz", None) is not None
+    return Table.from_arrow(
+        pa.table(fields),
+        id_columns=ids,
+        timestamp_column=time,
+        categories=[name for name in names if table.column(name).categories is not None],
+        sort=True,
+        time_zone=None if zoned else table._local_zone,
+    )
+
+
+def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
+    """Return numbers in the dtype of a column of a table; other values as they are.
+
+    Floats are rounded to a narrower dtype, as by `dtype` of `Table.read`.
+    """
+    kind = array.type
+    numbers = pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind)
+    if column.categories is not None or is_bits(column.dtype) or column.dtype == "bool":
+        return array
+    if not (numbers or pat.is_boolean(kind) or pat.is_null(kind)):
+        return array
+    try:
+        return array.cast(pa.from_numpy_dtype(column.values.dtype))
+    except pa.ArrowException as error:
+        raise TypeError(
+            f"column {column.name!r} of `future` is {kind}, expected {column.dtype} as in the "
+            f"table: {error}"
+        ) from None
