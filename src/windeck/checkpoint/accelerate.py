@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.inspecting import open as open_checkpoint
 from windeck.checkpoint.loading import Loaded, compare_optimizer, load
@@ -28,6 +29,7 @@ from windeck.loader.loader import Loader, iterated_loaders
 __all__ = ["AccelerateCheckpoint", "require_registered_loaders"]
 
 
+@explain_options
 class AccelerateCheckpoint:
     """Saves all of a run with accelerate in one commit, and restores it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,6 +17,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
+from windeck._util.options import explain_options
+from windeck._util.warning import warn
 from windeck.checkpoint.format.names import affix_hint, check_common_names
 from windeck.checkpoint.format.state_json import encode, restore_types
 from windeck.checkpoint.inspecting import open as open_checkpoint
@@ -39,6 +40,7 @@ from windeck.checkpoint.training_state import (
 __all__ = ["LightningCheckpoint", "ShardedStrategy"]
 
 
+@explain_options
 class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[misc]
     """Saves all of a Lightning run in one commit, and restores it.
 
@@ -398,10 +400,9 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if given:
             return
         if self._trainer is None and sys.exc_info()[0] is None:  # after an error, setup may be due
-            warnings.warn(
+            warn(
                 f"nothing was saved to {public_name(self.url)}, expected the LightningCheckpoint "
                 "among the callbacks too: pass callbacks=[saving] to the Trainer",
-                stacklevel=2,
             )
         self._trainer = None
 
