@@ -11,8 +11,9 @@ from types import FrameType
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-__all__ = ["check_not_collated", "check_sharded_once", "warn_of_the_rest"]
 from windeck._util.warning import warn
+
+__all__ = ["check_not_collated", "check_sharded_once", "warn_of_the_rest"]
 
 
 def check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
