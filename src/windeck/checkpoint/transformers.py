@@ -10,25 +10,28 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import transformers
-from transformers.trainer_callback import ExportableState
-
+from windeck._util.imports import needs_torch
 from windeck._util.warning import warn
-from windeck.checkpoint.inspecting import open as open_checkpoint
-from windeck.checkpoint.loading import load
-from windeck.checkpoint.maintenance import log
-from windeck.checkpoint.saving import save
-from windeck.checkpoint.training_state import (
-    compare_scheduler,
-    emptied,
-    find_tables,
-    load_state,
-    public_name,
-    random_states,
-    saved_extra,
-    set_random_states,
-    world_group,
-)
+
+with needs_torch("windeck.checkpoint.transformers", "transformers"):
+    import transformers
+    from transformers.trainer_callback import ExportableState
+
+    from windeck.checkpoint.inspecting import open as open_checkpoint
+    from windeck.checkpoint.loading import load
+    from windeck.checkpoint.maintenance import log
+    from windeck.checkpoint.saving import save
+    from windeck.checkpoint.training_state import (
+        compare_scheduler,
+        emptied,
+        find_tables,
+        load_state,
+        public_name,
+        random_states,
+        saved_extra,
+        set_random_states,
+        world_group,
+    )
 
 __all__ = ["CheckpointTrainer"]
 
