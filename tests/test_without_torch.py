@@ -140,6 +140,11 @@ for attempt in (
     lambda: __import__("windeck.embeddings"),
     lambda: __import__("windeck.checkpoint.safetensors"),
     lambda: __import__("windeck.checkpoint.dcp"),
+    lambda: __import__("windeck.checkpoint.accelerate"),
+    lambda: __import__("windeck.checkpoint.foreign"),
+    lambda: __import__("windeck.checkpoint.lightning"),
+    lambda: __import__("windeck.checkpoint.transformers"),
+    lambda: __import__("windeck.device_orders"),
     table.to_torch,
     lambda: windows.to("cpu"),
     lambda: windows.balanced([1], epoch_length=4).to("cpu"),
@@ -154,11 +159,28 @@ for attempt in (
 def test_what_needs_torch_says_how_to_install_it(tmp_path: Path) -> None:
     lines = printed(HIDE + REFUSED, str(tmp_path)).splitlines()
     things = ["Loader", "EmbeddingTable", "checkpoint.save", "checkpoint.open", "loader"]
-    things += ["embeddings", "checkpoint.safetensors", "checkpoint.dcp"]
+    things += ["embeddings", "checkpoint.safetensors", "checkpoint.dcp", "checkpoint.accelerate"]
+    things += ["checkpoint.foreign", "checkpoint.lightning", "checkpoint.transformers"]
+    things += ["device_orders"]
     whats = [f"windeck.{name}" for name in things]
     whats += ["Table.to_torch", "Windows.to", "BalancedWindows.to"]
     cure = "needs torch, which is not installed: pip install torch"
     assert lines == [f"{what} {cure}" for what in whats]
+
+
+@pytest.mark.parametrize("package", ["lightning", "transformers"])
+def test_what_needs_a_trainer_says_how_to_install_it(package: str) -> None:
+    pytest.importorskip("torch")
+    program = f"""
+import sys
+sys.modules[{package!r}] = None
+try:
+    import windeck.checkpoint.{package}
+except ImportError as error:
+    print(error)
+"""
+    cure = f"needs {package}, which is not installed: pip install {package}"
+    assert printed(program).strip() == f"windeck.checkpoint.{package} {cure}"
 
 
 @pytest.mark.parametrize(

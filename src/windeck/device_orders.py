@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from windeck._core import ORDER_VERSION, Permutation, hash_words, round_keys
+from windeck._util.imports import needs_torch
+
+with needs_torch("windeck.device_orders"):
+    import torch
 
 __all__ = ["DevicePermutation", "KeyedPermutations", "permute"]
 

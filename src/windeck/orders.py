@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._core import Permutation, hash_words
+from windeck._util.options import explain_options
 from windeck._util.plots import new_axes
 from windeck._util.validation import check_integer
 
@@ -243,6 +244,7 @@ def _checked_offsets(size: int, offsets: IndexArray) -> IndexArray:
 _BLOCKS, _PHASE, _ROWS, _LONG_LANES, _SHORT_LANES = 1, 2, 3, 4, 5
 
 
+@explain_options
 @dataclass(frozen=True)
 class Sequential:
     """The samples as they are stored. `seed` and `epoch` are validated and otherwise ignored.
@@ -305,6 +307,7 @@ class Sequential:
         return samples
 
 
+@explain_options
 @dataclass(frozen=True, eq=False, repr=False)
 class BlockPermutation:
     """Shuffled blocks of adjacent samples, for data whose adjacent samples are cheap to read.
@@ -475,6 +478,7 @@ def block_group(
     return blocks.group_at(position, max(order.blocks_in_buffer, 1))
 
 
+@explain_options
 @dataclass(frozen=True)
 class Lanes:
     """Position p is in lane (p // unit) % lanes; each lane goes through a stretch of its own.

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from windeck._util.options import explain_options
+
 __all__ = ["Check", "Report", "quality"]
 
 
@@ -266,6 +268,7 @@ class Report:
         return "\n".join(lines)
 
 
+@explain_options
 def quality(
     order: Any, *, size: int | None = None, seed: int = 0, orders: int = 8, limit: int = 65_536
 ) -> Report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,17 @@ from pyarrow import feather
 from torch.utils.data import DataLoader
 
 import windeck as wd
+from support.frozen_names import MODULES
 from support.internals import OPTION_NOTES as NOTES
 from support.internals import OPTION_WORDS as WORDS
 
+#: Options of other libraries without an equivalent, by the call and their name.
+ABSENT = {
+    (call, name): note
+    for call, notes in NOTES.items()
+    for name, note in notes.items()
+    if not any(name in names for (owner, _), names in WORDS.items() if owner == call)
+}
 DOCS = Path(__file__).parents[2] / "docs"
 
 EXPLAINED = (
@@ -69,8 +78,21 @@ def test_names_in_the_docs_are_those_of_messages() -> None:
 def test_every_option_of_the_words_exists() -> None:
     for call, option in WORDS:
         assert option in options_of(call), (call, option)
-    names = {name for names in WORDS.values() for name in names}
-    assert NOTES.keys() <= names
+    for call, name in [(call, name) for call, names in NOTES.items() for name in names]:
+        assert name not in options_of(call), (call, name)
+
+
+def test_options_without_an_equivalent_are_in_the_docs() -> None:
+    text = (DOCS / "words.md").read_text(encoding="utf-8")
+    table = text.partition("### Options without an equivalent")[2].partition("\n## ")[0]
+    rows = [row.strip("|").split("|") for row in table.splitlines() if row.startswith("| `")]
+    documented = {
+        (call, name)
+        for calls, names, _ in rows
+        for call in re.findall(r"`([\w.]+)`", calls)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert documented == ABSENT.keys()
 
 
 def minimal(call: str) -> tuple[Any, ...]:
@@ -83,7 +105,7 @@ def test_foreign_options_are_explained(call: str) -> None:
     own = options_of(call)
     for (owner, _), names in WORDS.items():
         for name in names:
-            if name in own:
+            if name in own or (call, name) in ABSENT:
                 continue
             with pytest.raises(TypeError) as found:
                 owner_of(call)(*minimal(call), **{name: 1})
@@ -93,6 +115,82 @@ def test_foreign_options_are_explained(call: str) -> None:
             wanted = named or [o for (_, o), ns in WORDS.items() if name in ns]
             assert any(f"which is `{o}`" in message for o in wanted), message
             assert (f"` of {owner} here" in message) or owner == call or len(wanted) > 1 or named
+
+
+def functions_with_options() -> dict[str, Callable[..., Any]]:
+    """Return the public functions and methods that have keyword-only parameters."""
+    calls: dict[str, Callable[..., Any]] = {}
+    for module in map(import_module, MODULES):
+        prefix = module.__name__.partition(".")[2]
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value):
+                calls[f"{prefix}.{name}".lstrip(".")] = value
+            elif inspect.isclass(value) and not getattr(value, "_is_protocol", False):
+                methods = [method for method in vars(value) if not method.startswith("_")]
+                calls |= {f"{name}.{method}": getattr(value, method) for method in methods}
+                if "__init__" in vars(value):
+                    calls[name] = value
+    return {call: one for call, one in calls.items() if callable(one) and has_options(one)}
+
+
+def has_options(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of the extension
+        return False
+    kinds = {one.kind for one in parameters}
+    return inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+CALLS = functions_with_options()
+#: Called for every batch, or by other functions of the package alone.
+UNEXPLAINED = {"gather", "gather_rows", "forward", "step"}
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call.split(".")[-1] not in UNEXPLAINED])
+def test_every_public_function_explains_unknown_options(call: str) -> None:
+    own = list(inspect.signature(CALLS[call]).parameters)
+    is_method = own[0] == "self"
+    with pytest.raises(TypeError, match=rf"^{call} has no option `zzz`; it has ") as found:
+        CALLS[call](*[None] * is_method, zzz=1)
+    assert found.value.__cause__ is None
+    with pytest.raises(TypeError, match=rf"^{call} has no option `{own[-1]}_`; did you mean .*"):
+        CALLS[call](*[None] * is_method, **{f"{own[-1]}_": 1})
+
+
+@pytest.mark.parametrize(("call", "name"), ABSENT)
+def test_options_without_an_equivalent_say_what_to_do(call: str, name: str) -> None:
+    first = [None] * ("." in call and not call.startswith(("checkpoint", "Table", "Scaler")))
+    message = re.escape(f"{call} has no option `{name}`: {ABSENT[call, name]}")
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        owner_of(call)(*first, **{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "message"),
+    [
+        (wd.Table.from_arrow, "unique_id", "which is `id_columns` here: see docs/words.md"),
+        (wd.Table.from_columns, "sep", "which is `delimiter` of Table.read here"),
+        (wd.Windows.latest, "horizon", "which is `prediction_length` of Windows here"),
+        (wd.Windows, "n_splits", "which is `k` of Windows.folds here: windows.folds"),
+        (wd.Loader, "epoch", "did you mean 'epochs'"),
+        (wd.prepare, "unique_id", "which is `id_columns` here"),
+        (wd.Documents, "shuffle", "which is an option of Loader"),
+    ],
+    ids=lambda value: str(getattr(value, "__qualname__", value)),
+)
+def test_options_of_other_calls_are_named(call: Any, name: str, message: str) -> None:
+    first = [None] * (call is wd.Windows.latest)
+    with pytest.raises(TypeError, match=f"has no option `{name}`.*{message}"):
+        call(*first, **{name: 1})
+
+
+def test_type_errors_of_known_options_stay_as_they_are() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'path'"):
+        wd.Table.read(columns="x")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="`stride` must be an integer, got str 'a'"):
+        windows(stride="a")
 
 
 @pytest.mark.parametrize("call", EXPLAINED)

@@ -1,8 +1,9 @@
-"""Tables inside of modules: no checkpoint is saved or loaded without their rows."""
+"""Tables in checkpoints: those of modules are not left out, and other options of new rows warn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +66,48 @@ def test_a_table_of_a_module_is_not_left_out_of_a_load(model: Model) -> None:
         checkpoint.load(store, model=dict(dense.state_dict()))
         assert torch.equal(dense.tower.weight, model.tower.weight)
         assert dense.items.rows == 0
+
+
+def saved_table(url: str, **options: Any) -> None:
+    table = wd.EmbeddingTable(4, **options)
+    table(torch.arange(9)).sum().backward()
+    table.step()
+    checkpoint.save(url, step=1, embeddings={"user": table})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "found"),
+    [
+        ("seed", 3, "seed=0, expected seed=3"),
+        ("scale", 0.5, "scale=0.01, expected scale=0.5"),
+        ("initializer", "uniform", "initializer='normal', expected initializer='uniform'"),
+        ("admit_after", 2, "admit_after=1, expected admit_after=2"),
+        (
+            "initial_accumulator_value",
+            0.1,
+            "initial_accumulator_value=0.0, expected initial_accumulator_value=0.1",
+        ),
+    ],
+)
+def test_other_options_of_rows_that_do_not_exist_yet_warn(
+    option: str, value: Any, found: str, tmp_path: Path
+) -> None:
+    url = f"rocksdb://{tmp_path}/run"
+    saved_table(url, **{option: value})
+    table = wd.EmbeddingTable(4)
+    message = f"^the table user has {found} as saved: rows of new ids will not begin as those of "
+    with pytest.warns(UserWarning, match=message) as caught:
+        checkpoint.load(url, embeddings={"user": table})
+    assert [warning.filename for warning in caught] == [__file__]
+    checkpoint.load(url, embeddings={"user": wd.EmbeddingTable(4, **{option: value})})
+    checkpoint.load(url, embeddings={"user": table}, merge="keep")
+    assert table.rows == (0 if option == "admit_after" else 9)
+
+
+def test_other_options_of_the_optimizer_do_not_warn(tmp_path: Path) -> None:
+    url = f"rocksdb://{tmp_path}/run"
+    saved_table(url, lr=0.5, weight_decay=0.1, eps=1e-3, threads=1, name="a")
+    checkpoint.load(url, embeddings={"user": wd.EmbeddingTable(4)})
+    saved_table(f"{url}2", initial_accumulator_value=0.1)
+    sgd = wd.EmbeddingTable(4, optimizer="sgd")
+    checkpoint.load(f"{url}2", embeddings={"user": sgd}, reset_slots=True)

@@ -19,13 +19,20 @@ def has_torch() -> bool:
 
 
 @contextmanager
-def needs_torch(what: str) -> Iterator[None]:
+def needs_torch(what: str, *others: str) -> Iterator[None]:
     """Give the import of something that needs torch an error that says so.
+
+    Parameters
+    ----------
+    what
+        What needs it, for the error message.
+    others
+        Other packages that it needs.
 
     Raises
     ------
     ModuleNotFoundError
-        If the body imports torch, and it is not installed.
+        If the body imports torch, or one of the others, and it is not installed.
 
     Examples
     --------
@@ -38,10 +45,11 @@ def needs_torch(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "torch":
+        package = (error.name or "").partition(".")[0]
+        if package not in ("torch", *others):
             raise
         raise ModuleNotFoundError(
-            f"{what} needs torch, which is not installed: pip install torch", name="torch"
+            f"{what} needs {package}, which is not installed: pip install {package}", name=package
         ) from None
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, wraps
+from types import FunctionType
 from typing import Any, TypeVar
 
 from windeck._util.text import similar_names
 
 __all__ = ["NOTES", "WORDS", "explain_options"]
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Callable[..., Any])
 
 #: The names that other libraries have for an option, by its call and its name. `docs/words.md` has
 #: the same.
@@ -35,8 +38,34 @@ WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("Windows", "static_covariates"): ("stat_exog_list", "feat_static_real", "static_reals"),
     ("Windows", "min_context_length"): ("min_encoder_length",),
-    ("Table.read", "id_columns"): ("unique_id", "item_id", "group_ids"),
-    ("Table.read", "timestamp_column"): ("ds", "time_idx", "timestamp"),
+    ("Windows.folds", "k"): ("n_splits", "n_windows", "num_windows"),
+    ("Windows.folds", "test_rows"): ("test_size",),
+    ("Windows.folds", "train_rows"): ("max_train_size",),
+    ("Windows.split", "test"): ("test_size", "test_split"),
+    ("Windows.split", "validation"): ("val_size", "val_split", "validation_split"),
+    ("Windows.split", "seed"): ("random_state",),
+    ("Table.read", "columns"): ("usecols",),
+    ("Table.read", "id_columns"): ("unique_id", "item_id", "group_ids", "id_column", "group_cols"),
+    ("Table.read", "timestamp_column"): (
+        *("ds", "time_idx", "timestamp", "parse_dates", "index_col", "time_col"),
+    ),
+    ("Table.read", "delimiter"): ("sep",),
+    ("Table.read", "missing"): ("na_values", "null_values"),
+    ("Table.read", "timestamp_format"): ("date_format", "datetime_format"),
+    ("Table.read", "rows"): ("nrows", "n_rows", "skiprows"),
+    ("Table.read", "dtype"): ("dtypes",),
+    ("Table.read", "in_memory"): ("memory_map",),
+    ("Scaler.fit", "kind"): ("method", "strategy"),
+    ("EmbeddingTable", "dim"): ("embedding_dim",),
+    ("EmbeddingTable", "lr"): ("learning_rate",),
+    ("EmbeddingTable.bag", "weights"): ("per_sample_weights",),
+    ("checkpoint.save", "model"): ("state_dict", "model_state_dict"),
+    ("checkpoint.save", "loader"): ("dataloader", "train_dataloader"),
+    ("checkpoint.save", "step"): ("global_step",),
+    ("checkpoint.save", "keep"): ("max_to_keep", "save_total_limit", "save_top_k"),
+    ("checkpoint.save", "group"): ("process_group",),
+    ("checkpoint.save", "background"): ("async_save",),
+    ("doctor", "batches"): ("num_batches", "max_batches"),
     ("PackedSequences", "sequence_length"): (
         *("seq_length", "block_size", "max_seq_length", "seq_len"),
     ),
@@ -54,26 +83,115 @@ WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Stream.map", "collate"): ("collate_fn",),
 }
 
-#: What else to say of some of these names.
-NOTES = {
-    "num_workers": "batches are made by native code in a thread, without worker processes",
-    "generator": "the order is a function of seed and epoch",
-    "sampler": "an order is a function f(size, *, seed, epoch); a sampler is for torch's "
-    "DataLoader, as windeck.OrderSampler is",
-    "collate_fn": "a source makes whole batches; wd.Stream(source).map(function, collate=...) "
-    "changes them, and wd.MapDataset(source) is for torch's DataLoader",
+_ROWS = "a pair (start, stop) of rows, such as rows=(0, 1000)"
+_MODEL = "the model itself, or a dict of tensors"
+_TRAINING = "training has the windows that `validation` and `test` leave"
+_SHUFFLED = "wd.Loader(split.train, shuffle=True) shuffles the windows of a split"
+_STANDARD = "kind='standard' subtracts the mean and divides by the standard deviation"
+_GRADIENTS = "gradients are always of the rows that were looked up"
+_ONCE = (
+    "every sample is drawn once an epoch; windows.balanced(weights) draws windows by the weights "
+    "of their series, and wd.Mixture draws from sources"
+)
+_EXTRA = "`extra` has further values, such as extra={'scheduler': scheduler.state_dict()}"
+
+#: What to say of some of these names, and of options that a call neither has nor needs.
+NOTES: dict[str, dict[str, str]] = {
+    "Windows": {
+        "batch_size": "wd.Loader(windows, batch_size=...) makes batches",
+        "shuffle": "wd.Loader(windows, batch_size=..., shuffle=True) shuffles windows",
+        "freq": "the step is that of the table's time stamps",
+    },
+    "Windows.split": {
+        "train": _TRAINING,
+        "train_size": _TRAINING,
+        "train_split": _TRAINING,
+        "shuffle": _SHUFFLED,
+    },
+    "Windows.folds": {
+        "n_splits": "windows.folds(5) has 5 splits, each with a later test part",
+        "shuffle": _SHUFFLED,
+    },
+    "Windows.latest": {
+        "n": "each series has one window; windows.subset(last=n) has the last n of each series",
+    },
+    "Table.read": {
+        "parse_dates": "the name of the column of times, such as timestamp_column='date'",
+        "index_col": "the name of the column of times; columns that identify series are "
+        "`id_columns`",
+        "nrows": _ROWS,
+        "n_rows": _ROWS,
+        "skiprows": "a pair (start, stop) of rows, such as rows=(1000, None)",
+        "memory_map": "in_memory=False reads rows when they are needed",
+        "chunksize": "in_memory=False reads rows when they are needed",
+        "dayfirst": "`timestamp_format` states the format, such as '%d.%m.%Y'",
+        "freq": "the step is that of the time stamps; `max_gap` of Windows leaves out windows with "
+        "longer ones",
+    },
+    "Scaler.fit": {
+        "with_mean": _STANDARD,
+        "with_std": _STANDARD,
+        "feature_range": "kind='minmax' scales to [0, 1]",
+    },
+    "Loader": {
+        "num_workers": "batches are made by native code in a thread, without worker processes",
+        "generator": "the order is a function of seed and epoch",
+        "sampler": "an order is a function f(size, *, seed, epoch); a sampler is for torch's "
+        "DataLoader, as windeck.OrderSampler is",
+        "replacement": _ONCE,
+        "num_samples": "an epoch has all samples; `max_steps` ends a loop earlier",
+    },
+    "Stream.map": {
+        "collate_fn": "a source makes whole batches; wd.Stream(source).map(function, collate=...) "
+        "changes them, and wd.MapDataset(source) is for torch's DataLoader",
+    },
+    "OrderSampler": {
+        "replacement": _ONCE,
+        "num_samples": "an epoch has all samples; windows.balanced(epoch_length=...) sets the "
+        "length of an epoch, and `max_steps` of wd.Loader ends a loop earlier",
+        "shuffle": "wd.Permutation, the default of `order`, shuffles, and wd.Sequential does not",
+    },
+    "EmbeddingTable": {
+        "num_embeddings": "a row is made when its id is first looked up",
+        "sparse": _GRADIENTS,
+        "device": "rows are in the memory of the host",
+        "max_norm": "rows are not scaled to a norm",
+    },
+    "checkpoint.save": {
+        "state_dict": _MODEL,
+        "model_state_dict": _MODEL,
+        "epoch": "`extra` has further values, such as extra={'epoch': 3}; that of a loader is in "
+        "its state",
+        "scheduler": _EXTRA,
+        "lr_scheduler": _EXTRA,
+    },
+    "checkpoint.load": {
+        "map_location": "tensors are loaded into those of the model, on their devices",
+        "weights_only": "a checkpoint has no pickled objects",
+        "step": "`generation` is the number of a save, and checkpoint.log has the step of each",
+    },
 }
 
-#: The options of each class that explains them.
+#: Calls whose options have the meaning of those of another class.
+_FAMILIES = {"JaggedTable": "Table", "prepare": "Table"}
+
+#: Classes that are made by a method of another one.
+_CALLS = {"MappedStream": "Stream.map"}
+
+#: Methods that are called for every batch: they do not pay for a check of their keywords.
+_EVERY_BATCH = {"forward", "gather", "gather_rows", "step"}
+
+#: The options of each call that explains them.
 _options: dict[str, list[str]] = {}
 
 
-def explain_options(cls: type[T]) -> type[T]:
-    """Let a class explain keywords that its constructor does not have.
+def explain_options(target: T) -> T:
+    """Let a function explain keywords that it does not have, or a class those of its methods.
 
-    The error names the option that another library calls so, or similar ones. The signature stays
-    that of ``__init__``; so does the depth of the stack, on which warnings depend, since keywords
-    are checked by ``__new__``.
+    The error names the option that another library calls so, or similar ones. Of a class, the
+    constructor and the public methods with options explain them, but for those that are called for
+    every batch. The signature stays the same for `inspect`, documentation and type checkers. A call
+    takes less than 1 us more.
 
     Examples
     --------
@@ -87,33 +205,82 @@ def explain_options(cls: type[T]) -> type[T]:
     TypeError: Loader has no option `num_workers`, which is `prefetch` here: batches are made by \
 native code in a thread, without worker processes
     """
-    constructor, allocate = cls.__init__, cls.__new__
-    parameters = _options[cls.__name__] = list(inspect.signature(constructor).parameters)[1:]
+    if not isinstance(target, type):
+        return _explained(target, _call_name(target))  # type: ignore[return-value]
+    for name, value in list(vars(target).items()):
+        function = getattr(value, "__func__", value)  # of a class method
+        if isinstance(function, FunctionType) and _has_options(name, function):
+            owner = _CALLS.get(target.__name__, target.__name__)
+            call = owner if name == "__init__" else f"{owner}.{name}"
+            explained = _explained(function, call)
+            setattr(target, name, explained if function is value else type(value)(explained))
+    return target
 
-    @wraps(constructor, assigned=())  # `inspect.signature` follows it.
-    def new(made: type[T], *args: Any, **options: Any) -> T:
-        # A class derived from it may have other options.
-        if options and made.__init__ is constructor:
-            for name in options:
-                if name not in parameters:
-                    raise TypeError(_explain(cls.__name__, name, parameters))
-        if allocate is object.__new__:
-            return allocate(made)
-        return allocate(made, *args, **options)
 
-    cls.__new__ = new  # type: ignore[assignment]
-    return cls
+def _has_options(name: str, function: Callable[..., Any]) -> bool:
+    """Return whether a method of a class has options of its own."""
+    if (name.startswith("_") and name != "__init__") or name in _EVERY_BATCH:
+        return False
+    kinds = {one.kind for one in inspect.signature(function).parameters.values()}
+    has_options = name == "__init__" or inspect.Parameter.KEYWORD_ONLY in kinds
+    return has_options and inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+def _call_name(function: Callable[..., Any]) -> str:
+    """Return the public name of a function without `windeck`: ``"checkpoint.save"``."""
+    packages = function.__module__.split(".")[1:-1]
+    public = [one for one in packages if one in ("checkpoint", "safetensors", "stores")]
+    return ".".join([*public, function.__name__])
+
+
+def _explained(function: Callable[..., Any], call: str) -> Callable[..., Any]:
+    """Return a function that explains a TypeError for its keywords."""
+    parameters = _options[call] = list(inspect.signature(function).parameters)
+    if parameters[0] in ("self", "cls"):
+        del parameters[0]
+    names, explain = frozenset(parameters), partial(_explain_first, call, parameters)
+
+    def explained(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            if options.keys() <= names:
+                raise
+            raise TypeError(explain(options)) from None
+
+    # With the globals of the function: doctest finds the functions of a module by them.
+    made = FunctionType(explained.__code__, function.__globals__, closure=explained.__closure__)
+    return wraps(function)(made)
+
+
+def _explain_first(call: str, parameters: list[str], options: dict[str, Any]) -> str:
+    """Return the message for the first keyword that is no option of the call."""
+    return _explain(call, next(name for name in options if name not in parameters), parameters)
 
 
 def _explain(call: str, name: str, options: list[str]) -> str:
     """Return the message for an option that a call does not have."""
     found = f"{call} has no option `{name}`"
-    words = [word for word, names in WORDS.items() if name in names]
-    for owner, option in sorted(words, key=lambda word: word[0] != call):
-        of_owner = "" if owner == call else f" of {owner}"
-        note = NOTES.get(name, "see docs/words.md")
-        return f"{found}, which is `{option}`{of_owner} here: {note}"
-    others = [other for other, own in _options.items() if name in own]
-    if others:
-        return f"{found}, which is an option of {' and '.join(sorted(others))}"
+    calls = sorted(_options.keys() | NOTES.keys() | {owner for owner, _ in WORDS})
+    calls.sort(key=lambda owner: _distance(owner, call))
+    for owner in calls:
+        note, is_near = NOTES.get(owner, {}).get(name), _distance(owner, call) < 2
+        option = next(
+            (o for (own, o), names in WORDS.items() if own == owner and name in names), ""
+        )
+        if option:
+            of_owner = "" if is_near and option in options else f" of {owner}"
+            return f"{found}, which is `{option}`{of_owner} here: {note or 'see docs/words.md'}"
+        if note and is_near:
+            return f"{found}: {note}"
+    near = difflib.get_close_matches(name.lower(), options, n=1, cutoff=0.8)
+    others = [other for other in calls if name in _options.get(other, ())]
+    if others and not near:
+        return f"{found}, which is an option of {' and '.join(others[:3])}"
     return f"{found}; {similar_names(name, options)}"
+
+
+def _distance(owner: str, call: str) -> int:
+    """Return 0 for the same call, 1 for calls of one class, and 2 for others."""
+    families = [_FAMILIES.get(one, one) for one in (owner.split(".")[0], call.split(".")[0])]
+    return 0 if owner == call else 1 if families[0] == families[1] else 2

@@ -6,28 +6,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from windeck.checkpoint.inspecting import Checkpoint
-from windeck.checkpoint.inspecting import open as open_checkpoint
-from windeck.checkpoint.loading import Loaded, compare_optimizer, load
-from windeck.checkpoint.maintenance import log
-from windeck.checkpoint.saving import save
-from windeck.checkpoint.training_state import (
-    compare_count,
-    compare_scheduler,
-    emptied,
-    find_tables,
-    load_state,
-    random_states,
-    saved_extra,
-    set_random_states,
-    world_group,
-)
-from windeck.checkpoint.write.local_tensors import is_distributed
-from windeck.loader.loader import Loader, iterated_loaders
+from windeck._util.imports import needs_torch
+from windeck._util.options import explain_options
+
+with needs_torch("windeck.checkpoint.accelerate"):
+    from windeck.checkpoint.inspecting import Checkpoint
+    from windeck.checkpoint.inspecting import open as open_checkpoint
+    from windeck.checkpoint.loading import Loaded, compare_optimizer, load
+    from windeck.checkpoint.maintenance import log
+    from windeck.checkpoint.saving import save
+    from windeck.checkpoint.training_state import (
+        compare_count,
+        compare_scheduler,
+        emptied,
+        find_tables,
+        load_state,
+        random_states,
+        saved_extra,
+        set_random_states,
+        world_group,
+    )
+    from windeck.checkpoint.write.local_tensors import is_distributed
+    from windeck.loader.loader import Loader, iterated_loaders
 
 __all__ = ["AccelerateCheckpoint", "require_registered_loaders"]
 
 
+@explain_options
 class AccelerateCheckpoint:
     """Saves all of a run with accelerate in one commit, and restores it.
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from windeck._core import crc32c
+from windeck._util.options import explain_options
 from windeck._util.progress import at_terminal, report_bytes
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
@@ -53,6 +54,7 @@ class CopyResult:
     bytes: int
 
 
+@explain_options
 def copy(
     source: Store | str,
     target: Store | str,

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.entries import TensorEntry
@@ -195,6 +196,7 @@ class Checkpoint:
         return f"did you mean {' or '.join(near)}?" if near else "expected one of names()"
 
 
+@explain_options
 def open(
     store: Store | str, *, generation: int | str | None = None, namespace: str = "windeck"
 ) -> Checkpoint:

@@ -3,42 +3,50 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-import lightning
-import torch
-from lightning.pytorch.callbacks import StochasticWeightAveraging
-from lightning.pytorch.loops.loop import _Loop
-from lightning.pytorch.plugins.io import CheckpointIO
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
-from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
+from windeck._util.imports import needs_torch
+from windeck._util.options import explain_options
+from windeck._util.warning import warn
 
-from windeck.checkpoint.format.names import affix_hint, check_common_names
-from windeck.checkpoint.format.state_json import encode, restore_types
-from windeck.checkpoint.inspecting import open as open_checkpoint
-from windeck.checkpoint.loading import compare_optimizer, load
-from windeck.checkpoint.maintenance import log
-from windeck.checkpoint.saving import save
-from windeck.checkpoint.training_state import (
-    compare_count,
-    compare_scheduler,
-    emptied,
-    find_tables,
-    public_name,
-    random_states,
-    saved_extra,
-    set_random_states,
-    world_group,
-)
+with needs_torch("windeck.checkpoint.lightning", "lightning"):
+    import lightning
+    import torch
+    from lightning.pytorch.callbacks import StochasticWeightAveraging
+    from lightning.pytorch.loops.loop import _Loop
+    from lightning.pytorch.plugins.io import CheckpointIO
+    from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+    from lightning.pytorch.trainer.states import TrainerFn
+    from lightning.pytorch.utilities.model_helpers import is_overridden
+    from torch.distributed.checkpoint.state_dict import (
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    from windeck.checkpoint.format.names import affix_hint, check_common_names
+    from windeck.checkpoint.format.state_json import encode, restore_types
+    from windeck.checkpoint.inspecting import open as open_checkpoint
+    from windeck.checkpoint.loading import compare_optimizer, load
+    from windeck.checkpoint.maintenance import log
+    from windeck.checkpoint.saving import save
+    from windeck.checkpoint.training_state import (
+        compare_count,
+        compare_scheduler,
+        emptied,
+        find_tables,
+        public_name,
+        random_states,
+        saved_extra,
+        set_random_states,
+        world_group,
+    )
 
 __all__ = ["LightningCheckpoint", "ShardedStrategy"]
 
 
+@explain_options
 class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[misc]
     """Saves all of a Lightning run in one commit, and restores it.
 
@@ -398,10 +406,9 @@ class LightningCheckpoint(lightning.Callback, CheckpointIO):  # type: ignore[mis
         if given:
             return
         if self._trainer is None and sys.exc_info()[0] is None:  # after an error, setup may be due
-            warnings.warn(
+            warn(
                 f"nothing was saved to {public_name(self.url)}, expected the LightningCheckpoint "
                 "among the callbacks too: pass callbacks=[saving] to the Trainer",
-                stacklevel=2,
             )
         self._trainer = None
 

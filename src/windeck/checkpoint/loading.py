@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from windeck._util.options import explain_options
 from windeck._util.progress import report_bytes
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.boxes import Box, Partition, shape_of
@@ -52,6 +53,7 @@ class Loaded:
     unexpected: list[str] = field(default_factory=list)
 
 
+@explain_options
 def load(
     store: Store | str,
     *,

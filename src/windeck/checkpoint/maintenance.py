@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from windeck._util.options import explain_options
 from windeck._util.progress import report_progress
+from windeck._util.warning import warn
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.keys import drop_parts, list_parts
@@ -315,6 +316,7 @@ def _numbers(
         first = max(first, number + 1)
 
 
+@explain_options
 def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
     """Return the committed generations, the current one first; none without a checkpoint.
 
@@ -335,6 +337,7 @@ def log(store: Store | str, *, namespace: str = "windeck") -> list[Commit]:
         return read_head(place, keys.check_namespace(namespace)).commits
 
 
+@explain_options
 def gc(
     store: Store | str,
     *,
@@ -527,10 +530,9 @@ def remove_old(place: Store, retain: Retain, namespace: str, *, head: Head | Non
         gc_open_store(place, retain, namespace, durable=False, head=head)
     except (OSError, RuntimeError, ValueError) as error:
         text = getattr(error, "strerror", None) or error
-        warnings.warn(
+        warn(
             f"the step is saved, but older generations were not removed: {text}",
             RuntimeWarning,
-            stacklevel=3,
         )
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, overload
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.background import BackgroundSave, settle
 from windeck.checkpoint.format.manifests import LONGEST_CHAIN, check_tag
 from windeck.checkpoint.maintenance import Retain, check_keep, remove_old, select_kept
@@ -62,7 +63,8 @@ def save(
 ) -> int: ...
 
 
-def save(  # type: ignore[misc]  # mypy does not compare it with `options` of the first
+@explain_options  # type: ignore[misc]  # mypy does not compare it with `options` of the first
+def save(
     store: Store | str,
     *,
     step: int,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from windeck._util.options import explain_options
+from windeck._util.warning import warn
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.keys import PartName, drop_parts, has_parts, list_parts
@@ -29,6 +30,7 @@ from windeck.checkpoint.write.plans import Plan, check_base, finish
 __all__ = ["merge", "merge_open_store", "save_shard", "write_shard"]
 
 
+@explain_options
 def save_shard(
     store: Store | str,
     plan: Plan,
@@ -88,6 +90,7 @@ def save_shard(
         tables.remember(plan.save)
 
 
+@explain_options
 def merge(store: Store | str, plan: Plan, *, tag: str | None = None) -> int:
     """Merge what the writers of a plan saved into one checkpoint, and commit it.
 
@@ -202,7 +205,7 @@ def _find_base_at_url(url: str, plan: Plan) -> BaseSave | None:
     try:
         return retry_while_open(find)
     except BlockingIOError as error:
-        warnings.warn(f"{error.strerror}: everything is written", RuntimeWarning, stacklevel=2)
+        warn(f"{error.strerror}: everything is written", RuntimeWarning)
         return None
 
 

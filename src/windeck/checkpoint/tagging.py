@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
     check_tag,
@@ -16,6 +17,7 @@ from windeck.checkpoint.stores.urls import opened
 __all__ = ["tag", "untag"]
 
 
+@explain_options
 def tag(
     store: Store | str,
     name: str,
@@ -74,6 +76,7 @@ def tag(
         return _move(place, keys.check_namespace(namespace), name, generation, remove=False)
 
 
+@explain_options
 def untag(store: Store | str, name: str, *, namespace: str = "windeck") -> int:
     """Remove a tag; the next `gc` may remove the generation.
 

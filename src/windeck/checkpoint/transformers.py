@@ -6,29 +6,32 @@ import dataclasses
 import json
 import math
 import tempfile
-import warnings
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import transformers
-from transformers.trainer_callback import ExportableState
+from windeck._util.imports import needs_torch
+from windeck._util.warning import warn
 
-from windeck.checkpoint.inspecting import open as open_checkpoint
-from windeck.checkpoint.loading import load
-from windeck.checkpoint.maintenance import log
-from windeck.checkpoint.saving import save
-from windeck.checkpoint.training_state import (
-    compare_scheduler,
-    emptied,
-    find_tables,
-    load_state,
-    public_name,
-    random_states,
-    saved_extra,
-    set_random_states,
-    world_group,
-)
+with needs_torch("windeck.checkpoint.transformers", "transformers"):
+    import transformers
+    from transformers.trainer_callback import ExportableState
+
+    from windeck.checkpoint.inspecting import open as open_checkpoint
+    from windeck.checkpoint.loading import load
+    from windeck.checkpoint.maintenance import log
+    from windeck.checkpoint.saving import save
+    from windeck.checkpoint.training_state import (
+        compare_scheduler,
+        emptied,
+        find_tables,
+        load_state,
+        public_name,
+        random_states,
+        saved_extra,
+        set_random_states,
+        world_group,
+    )
 
 __all__ = ["CheckpointTrainer"]
 
@@ -177,10 +180,9 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         found = [one for one in self.callback_handler.callbacks if isinstance(one, ExportableState)]
         if found and not self.args.restore_callback_states_from_checkpoint:
             names = ", ".join(type(one).__name__ for one in found)
-            warnings.warn(
+            warn(
                 f"{names} will begin anew, expected restore_callback_states_from_checkpoint=True "
                 "of TrainingArguments to restore their states",
-                stacklevel=3,
             )
 
     def _has_checkpoint(self) -> bool:
@@ -274,10 +276,9 @@ class CheckpointTrainer(transformers.Trainer):  # type: ignore[misc]
         if any(_BEST in commit.tags for commit in log(self.url)):
             self.state.best_model_checkpoint = self._best_name()
         elif self.args.load_best_model_at_end:
-            warnings.warn(
+            warn(
                 f"no generation of {public_name(self.url)} has the tag {_BEST!r}, expected the "
                 "best model of the resumed run: `load_best_model_at_end` loads a later one, if any",
-                stacklevel=2,
             )
 
     def _load_scaler(self, checkpoint: str | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from windeck._util.options import explain_options
 from windeck._util.text import plural
 from windeck._util.validation import check_integer, check_number
 from windeck.diagnosis.loops import (
@@ -44,6 +45,7 @@ __all__ = ["doctor"]
 _SIZED, _WARM = 4, 2
 
 
+@explain_options
 def doctor(
     loader: Iterable[Any],
     step: Step | None = None,

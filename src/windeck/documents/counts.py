@@ -12,7 +12,6 @@ import csv
 import io
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
 from windeck._util.text import plural
+from windeck._util.warning import warn
 from windeck.documents.checking import FileSummary
 from windeck.documents.discovery import PREFIX, ShardList
 from windeck.documents.protocol import Int64s
@@ -112,11 +112,9 @@ def read_counts(
             documents, tokens = numbers
             declared[path] = DeclaredCounts(documents, tokens, where)
     if foreign:
-        warnings.warn(
+        warn(
             f"{len(foreign):,} of {plural(rows, 'row')} in count files name no file of the corpus "
             f"{root!r} and are ignored, such as {foreign[0]}; expected paths relative to the root",
-            UserWarning,
-            stacklevel=5,
         )
     return declared
 

@@ -11,6 +11,7 @@ import torch
 
 from windeck._core import EmbeddingCore, default_threads
 from windeck._util.html import html_table
+from windeck._util.options import explain_options
 from windeck.embeddings.ops import checked_offsets, embedding_lookup, register_table
 from windeck.embeddings.optimizers import (
     OptimizerConfig,
@@ -25,6 +26,7 @@ __all__ = ["EmbeddingTable"]
 _COPIED_BUCKETS = 16
 
 
+@explain_options
 class EmbeddingTable(torch.nn.Module):
     """Embeddings of any int64 ids, in place of `torch.nn.Embedding` and an optimizer for it.
 

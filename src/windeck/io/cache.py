@@ -12,7 +12,6 @@ import errno
 import hashlib
 import mmap
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from filelock import FileLock, Timeout
 from windeck._util.file_limit import allow_more_files, open_with_room
 from windeck._util.text import format_bytes
 from windeck._util.validation import check_bytes
+from windeck._util.warning import warn
 from windeck.io.local_files import atomic_file
 
 __all__ = ["ObjectCache", "checked_cache", "object_key"]
@@ -221,11 +221,9 @@ class ObjectCache:
     def _warn(self, reason: str) -> None:
         if self.folder not in _warned:
             _warned.add(self.folder)
-            warnings.warn(
+            warn(
                 f"the cache {self.folder!r} is not used for all objects: {reason}; they are read "
                 "from their file system",
-                UserWarning,
-                stacklevel=2,
             )
 
     def _lock(self, key: str, timeout: float = -1) -> FileLock:

@@ -13,6 +13,7 @@ import numpy as np
 from windeck._util.fingerprints import digest, sample_rows
 from windeck._util.html import html_table
 from windeck._util.indices import as_indices
+from windeck._util.options import explain_options
 from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import aligned_empty
 from windeck.columns.dtypes import Array, Int64s
@@ -33,6 +34,7 @@ _tables: WeakValueDictionary[int, JaggedTable] = WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
+@explain_options
 class JaggedTable:
     """Rows of numbers and of lists of ids, in memory: a source of jagged batches.
 

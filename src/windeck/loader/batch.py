@@ -9,7 +9,6 @@ deleted.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from windeck._util.warning import warn
 from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
 from windeck.loader.stream import EpochRows, Stream, epoch_rows
@@ -81,10 +81,8 @@ def check_device(device: torch.device | str | None) -> torch.device | None:
 def check_pin_memory(wanted: bool) -> bool:
     """Return `wanted`, or False with a warning if there is no GPU: torch cannot pin without one."""
     if wanted and not torch.cuda.is_available():
-        warnings.warn(
+        warn(
             "pin_memory=True, but torch finds no CUDA device: batches are not pinned",
-            UserWarning,
-            stacklevel=3,
         )
         return False
     return wanted

@@ -7,10 +7,11 @@ of the callers show it.
 from __future__ import annotations
 
 import sys
-import warnings
 from types import FrameType
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from windeck._util.warning import warn
 
 __all__ = ["check_not_collated", "check_sharded_once", "warn_of_the_rest"]
 
@@ -65,12 +66,11 @@ def warn_of_the_rest(position: int) -> None:
         if name.startswith(("lightning.pytorch.loops.", "pytorch_lightning.loops.")) and (
             name.endswith((".evaluation_loop", ".prediction_loop"))
         ):
-            warnings.warn(
+            warn(
                 f"this loop of Lightning will have the rest of an epoch, from position {position} "
                 "on, expected a whole one: its last loop, or the sanity check, ended there; pass "
                 "restart=True to a Loader for validation, test or prediction: see "
                 "docs/frameworks.md",
-                stacklevel=3,
             )
             return
         frame = frame.f_back

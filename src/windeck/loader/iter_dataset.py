@@ -19,7 +19,7 @@ from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.batch import Tensors, gather_batches
 from windeck.loader.batch_groups import next_count
 from windeck.loader.callers import check_not_collated, check_sharded_once
-from windeck.loader.sharding import Sharding, check_ranks, current_ranks
+from windeck.loader.sharding import Sharding, check_ranks, current_ranks, warn_of_launcher
 from windeck.loader.shared_position import SharedPosition
 from windeck.loader.state import check_fields, load_stream_position, stream_state
 from windeck.sources import Stream
@@ -193,6 +193,7 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         return Sharding(self.stream.epoch_length or LIMIT, self.batch_size, ranks)
 
     def _check_sharded_once(self) -> None:
+        warn_of_launcher(self._ranks)
         cure = "do not let a trainer prepare its DataLoader, or pass it a windeck.Loader"
         check_sharded_once("IterDataset", self._current_ranks(), cure)
 

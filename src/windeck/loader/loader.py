@@ -50,7 +50,13 @@ from windeck.loader.questions import (
 )
 from windeck.loader.read_report import ReadReport
 from windeck.loader.served import Served
-from windeck.loader.sharding import Exclusions, Sharding, check_ranks, current_ranks
+from windeck.loader.sharding import (
+    Exclusions,
+    Sharding,
+    check_ranks,
+    current_ranks,
+    warn_of_launcher,
+)
 from windeck.loader.state import load_stream_position, stream_state
 from windeck.loader.stream import as_stream
 from windeck.loader.visits import Visit, is_document
@@ -340,6 +346,7 @@ class Loader:
     # Batches.
 
     def __iter__(self) -> Iterator[Tensors]:
+        warn_of_launcher(self._ranks)
         if self.restart:
             return EpochIterator(self._at_start())
         if not self._begins_epoch:

@@ -14,7 +14,7 @@ from windeck._util.fingerprints import checked_order_name
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.callers import check_sharded_once
-from windeck.loader.sharding import Sharding, check_ranks, current_ranks
+from windeck.loader.sharding import Sharding, check_ranks, current_ranks, warn_of_launcher
 from windeck.loader.state import check_fields, load_position, make_state
 from windeck.loader.stream import check_order_factory
 from windeck.sources import Fingerprint, Indices, OrderFactory
@@ -143,6 +143,7 @@ class OrderSampler(Sampler[int]):
         return sharding.samples_left(self._start if running else 0, rank)
 
     def __iter__(self) -> Iterator[int]:
+        warn_of_launcher(self._ranks)
         cure = "give it rank=0 and world_size=1, or do not let a trainer prepare its DataLoader"
         check_sharded_once("OrderSampler", current_ranks(self._ranks), cure)
         return _SamplerLoop(self)

@@ -13,18 +13,21 @@ exactly one rank, and all ranks make the same number of steps.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch.distributed as dist
+from torch.utils.data import get_worker_info
 
 from windeck._util.validation import LIMIT, check_integer
+from windeck._util.warning import warn
 from windeck.loader.mesh_axes import check_mesh_axes
 from windeck.sources import Indices
 
-__all__ = ["Exclusions", "Sharding", "check_ranks", "current_ranks"]
+__all__ = ["Exclusions", "Sharding", "check_ranks", "current_ranks", "warn_of_launcher"]
 
 
 class Exclusions:
@@ -341,3 +344,21 @@ def current_ranks(given: tuple[int, int] | None) -> tuple[int, int]:
         check_mesh_axes()
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def warn_of_launcher(given: tuple[int, int] | None) -> None:
+    """Warn at a loop that does not know the rank that a launcher has set, such as `torchrun`.
+
+    Not in a worker of a DataLoader, which need not have the process group of its parent.
+    """
+    rank, ranks = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if given is not None or not (rank.isdecimal() and ranks.isdecimal() and int(ranks) > 1):
+        return
+    if (dist.is_available() and dist.is_initialized()) or get_worker_info() is not None:
+        return
+    warn(
+        f"RANK={rank} and WORLD_SIZE={ranks} are set, but torch.distributed has no process group "
+        "and `rank` is not given, so that this process reads the samples of all ranks; call "
+        "torch.distributed.init_process_group() before the loop, or pass "
+        f"rank={rank}, world_size={ranks}"
+    )

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from windeck._core import hash_words
 from windeck._util.fingerprints import order_name
 from windeck._util.indices import as_positions
+from windeck._util.options import explain_options
 from windeck._util.validation import check_integer
 from windeck.loader.row_random import RowRandom
 from windeck.loader.served import Served, serve
@@ -32,6 +33,7 @@ Function: TypeAlias = "Callable[[Batch, Any], Any]"
 _numbers = itertools.count(1)
 
 
+@explain_options
 class MappedStream:
     """A stream whose batches are those of another one, changed by a function.
 

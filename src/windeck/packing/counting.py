@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from windeck import _core
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_progress
+from windeck._util.warning import warn
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.io import filesystem
 from windeck.packing.corpora import CorpusMembers
@@ -104,10 +104,8 @@ class CacheFolder:
             content = np.ascontiguousarray(values, dtype="<i8").tobytes()
             filesystem.write_bytes(path, _header(digest, content) + content)
         except OSError as error:
-            warnings.warn(
+            warn(
                 f"the result of a pass over the documents cannot be cached in {path!r}: {error}",
-                UserWarning,
-                stacklevel=2,
             )
         return values
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_integer
+from windeck._util.warning import warn
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import BestFitPacking
 from windeck.packing.corpora import CorpusMembers, check_corpus
@@ -272,12 +272,10 @@ class PackedSequences:
         """Warn if the shards of a block cannot stay open until the next block."""
         reason = self._members.explain_reopening()
         if reason:
-            warnings.warn(
+            warn(
                 f"order={self.options.order!r} reads every block of 1,024 documents from all "
                 f"shards, and opens many of them again for every block: {reason}; or use "
                 "order='shards' or 'mixed'",
-                UserWarning,
-                stacklevel=3,
             )
 
     def _create_layout(self, counted: Int64s | None, indexed: dict[int, Int64s]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windeck._util.options import explain_options
 from windeck._util.parallel import run_in_threads
 from windeck._util.text import format_bytes, plural
 from windeck._util.validation import check_format
@@ -73,6 +74,7 @@ class PreparedSource:
     error: str | None = None
 
 
+@explain_options
 @dataclass(frozen=True)
 class Prepared:
     """Prepared data in a directory, as its manifest describes them; returned by `prepare`.

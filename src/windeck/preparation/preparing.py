@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import plural
 from windeck._util.validation import check_bytes, check_integer
+from windeck._util.warning import warn
 from windeck.io.csv_options import Header
 from windeck.io.data_files import Paths, resolve
 from windeck.io.filesystem import PathLike, absolute, is_remote
@@ -35,6 +36,7 @@ COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 DUPLICATES = ("error", "first", "last", "keep", "mean")
 
 
+@explain_options
 def prepare(
     src: Paths,
     dest: PathLike,
@@ -253,11 +255,9 @@ def prepare(
         place.release()
     if done.skipped:
         first = done.skipped[0]
-        warnings.warn(
+        warn(
             f"{plural(len(done.skipped), 'file')} of {len(done.sources)} were left out, the first "
             f"is {first.path!r}: {first.error}",
-            UserWarning,
-            stacklevel=2,
         )
     return done if place.is_remote else replace(done, path=os.fspath(dest))
 

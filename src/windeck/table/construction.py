@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from windeck._util.text import unknown_column
+from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
 from windeck.io import filesystem
@@ -243,22 +243,20 @@ def warn_of_repeated_times(loaded: LoadedColumns, layout: SeriesLayout) -> None:
         return
     changes = clock_changes(loaded.time.values, layout.offsets)
     if len(changes):
-        warnings.warn(
+        warn(
             f"{shared:,} rows have the time stamp of another row of their series, as local times "
             f"repeat when clocks are set back, the first of them {changes[0]}: pass time_zone= "
             "with the zone of these times, such as time_zone='Europe/Berlin', to read them in UTC",
-            stacklevel=4,
         )
         return
     rows, single = len(loaded.time.values), not loaded.ids and len(layout.names) == 1
     if single and report.sorted_series and shared > rows * _MANY_DUPLICATES:
         columns = loaded.columns
         named = next((column.name for column in columns if column.categories is not None), "site")
-        warnings.warn(
+        warn(
             f"{shared:,} of {rows:,} rows have the time stamp of another row of the one series of "
             "this table, and were sorted by time: if they belong to several series, name the "
             f"columns of ids, such as id_columns={named!r}",
-            stacklevel=4,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from windeck._util.imports import needs_torch
+from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_bytes, check_integer
@@ -51,6 +52,7 @@ from windeck.table.timestamps import OrderReport
 Storage = Literal["columns", "rows"]
 
 
+@explain_options
 class Table:
     """Immutable columns of one length, divided into series.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io import reading
@@ -123,11 +123,10 @@ def warn_if_wide(loaded: LoadedColumns, series: int) -> None:
     rows = len(loaded.columns[0].values)
     many = sum(column.categories is None for column in loaded.columns)
     if loaded.ids and loaded.time is None and 1 < rows == series and many >= _MANY_COLUMNS:
-        warnings.warn(
+        warn(
             f"each of the {series:,} series has one row and {many} columns, so no window has a "
             "second step; if the columns are the steps of a series, read it with "
             f"Table.from_wide(..., id_columns={loaded.ids[0].name!r})",
-            stacklevel=4,
         )
 
 

@@ -23,6 +23,7 @@ from windeck._core import Permutation, hash_words, permute_keyed
 from windeck._util.fingerprints import digest
 from windeck._util.imports import needs_torch
 from windeck._util.indices import Int64, as_indices
+from windeck._util.options import explain_options
 from windeck.orders import BlockPermutation, Sequential, block_group
 from windeck.sources import Batch, Fingerprint, Order, Source
 from windeck.sources.protocols import Expect
@@ -72,6 +73,7 @@ class ServedJoinedWindows(ServedWindows, Protocol):
 WindowsT = TypeVar("WindowsT", bound=ServedWindows)
 
 
+@explain_options
 class BalancedWindows(Generic[WindowsT]):
     """A source that serves the windows of each series as often as the weight of the series says.
 

@@ -8,7 +8,6 @@ window for each series.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 
 from windeck._util.indices import Int64
 from windeck._util.text import some_names, unknown_column
+from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools
 from windeck.io.reading import LoadedColumns
@@ -174,11 +174,10 @@ def _latest_windows(
         )
     if found < series:
         short = runs.series[~fits]
-        warnings.warn(
+        warn(
             f"{series - found} of {series} series are shorter than a context of {context} rows "
             f"and have no latest one: {some_names(names, short)}"
             + ("" if sides else "; pad='start' serves them with padding"),
-            stacklevel=4,
         )
     if follows:
         _check_future(runs.take(np.flatnonzero(fits)), stop[fits], ahead, table, targets)
@@ -212,11 +211,10 @@ def _check_future(
         )
     longer = runs.series[at_end[~seen[:, 0]]]
     if len(longer):
-        warnings.warn(
+        warn(
             f"targets of {len(longer)} series are unknown for more than the last {ahead} rows: "
             f"{some_names(names, longer)}; their forecast is of the last {ahead} rows, and its "
             "context ends with missing targets",
-            stacklevel=5,
         )
 
 

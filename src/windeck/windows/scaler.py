@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -14,9 +13,11 @@ import numpy.typing as npt
 
 from windeck._util.html import html_table
 from windeck._util.indices import Int64
+from windeck._util.options import explain_options
 from windeck._util.terminal import escaped
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_integer
+from windeck._util.warning import warn
 from windeck.columns.dtypes import Bools
 from windeck.table.series import plain_names
 from windeck.table.table import Table
@@ -46,6 +47,7 @@ UnseenName = Literal["error", "global", "skip"]
 _SHOWN = 20
 
 
+@explain_options
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaler:
     """An affine scaling of columns: ``scaled = value * scale + shift``.
@@ -663,12 +665,11 @@ def warn_of_unseen(
             unseen.setdefault(column, set()).update(series.tolist())
     if unseen:
         columns = ", ".join(f"{name!r} in {len(series)}" for name, series in unseen.items())
-        warnings.warn(
+        warn(
             f"{len(set().union(*unseen.values()))} of {num_series} series have no "
             f"values of a column among those the scaler was fitted on ({columns}), which is scaled "
             "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
             "leaves their values as they are",
-            stacklevel=3,
         )
 
 

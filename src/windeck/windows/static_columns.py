@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from weakref import WeakKeyDictionary
@@ -11,6 +10,7 @@ import numpy as np
 
 from windeck._util.indices import Int64
 from windeck._util.text import some_names
+from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.table.streamed import StreamedColumn
 from windeck.table.table import StreamedTable, Table
@@ -43,10 +43,9 @@ def warn_of_varying(table: Table, names: Sequence[str]) -> None:
             f"{some_names(table.series_names, series.tolist())}"
             for name, series in varying.items()
         )
-        warnings.warn(
+        warn(
             f"static covariates vary within a series, of which the first row is read ({of_columns})"
             "; expected one value a series, or the column as known_covariates or past_covariates",
-            stacklevel=3,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from windeck._util import fingerprints
 from windeck._util.indices import Int64, as_indices
 from windeck._util.text import NAMED, some_names
 from windeck._util.validation import check_integer
+from windeck._util.warning import warn
 from windeck.columns import bitmaps
 from windeck.columns.dtypes import Bits, Bools
 from windeck.columns.times import parse_time, time_tick
@@ -122,10 +122,9 @@ class WindowSelection:
                 f"{series} series has {int(np.diff(offsets).max(initial=0))} rows"
             )
         if short:
-            warnings.warn(
+            warn(
                 f"{short} of {series} series are shorter than a window of {span.rows} rows and "
                 "have no windows",
-                stacklevel=3,
             )
         result = apply_filter(conditions, span, runs, offsets)
         dropped = result.dropped
@@ -146,7 +145,7 @@ class WindowSelection:
             return selection
         series_names = tuple(names[number] for number in runs.series[lost[:NAMED]].tolist())
         report = replace(selection.report, lost_series=len(lost), lost_names=series_names)
-        warnings.warn(f"{report.describe_lost()}; `explain()` has the reasons", stacklevel=3)
+        warn(f"{report.describe_lost()}; `explain()` has the reasons")
         return replace(selection, report=report)
 
     @cached_property
@@ -328,11 +327,10 @@ def _warn_of_earlier_ends(selection: WindowSelection, names: Sequence[Any]) -> N
     earlier = ~kept & (runs.count > 0)
     earlier[kept] = selection.index().locate(np.cumsum(counts)[kept] - 1)[1] < last[kept]
     if earlier.any():
-        warnings.warn(
+        warn(
             f"the last windows of {int(earlier.sum())} series were dropped by "
             f"{', '.join(options)}: {some_names(names, runs.series[earlier].tolist())}; those that "
             "are kept begin earlier; a forecast, which no filter drops, is of latest(future=True)",
-            stacklevel=4,
         )
 
 

@@ -162,7 +162,7 @@ def test_after_an_error_of_another_target_tables_are_as_before(
     other = wd.EmbeddingTable(64, seed=9)
     other(torch.arange(2000, 6000))
     checkpoint.save(memory, step=1, embeddings={"t": other}, optimizer={"n": 1})
-    table = wd.EmbeddingTable(64, seed=1)
+    table = wd.EmbeddingTable(64, seed=9)
     if mode is not None:
         train(table, 0, 3000, 2)
     before = contents(table)

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.dcp.states import FlatState, flatten_checkpoint
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box
@@ -25,6 +26,7 @@ from windeck.checkpoint.stores.urls import is_url, retry_while_open
 __all__ = ["StoreReader"]
 
 
+@explain_options
 class StoreReader(StorageReader):
     """Reads a checkpoint from a store for `dcp.load`; each rank reads only what it needs.
 

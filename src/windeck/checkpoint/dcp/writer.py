@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.dcp.states import build_manifest, check_root
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.chunks import check_plain
@@ -52,6 +53,7 @@ class _RankPlan:
         return PartName.of(plan.namespace, *numbers, "0" * 8, "t").text
 
 
+@explain_options
 class StoreWriter(StorageWriter):
     """Writes the states of `dcp.save` and `dcp.async_save` into a store, in one commit.
 

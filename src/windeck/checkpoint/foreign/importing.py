@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.foreign.opening import read_file
 from windeck.checkpoint.format.state_json import iter_tensors
 from windeck.checkpoint.stores import Store
@@ -17,6 +18,7 @@ from windeck.checkpoint.write.imports import ForeignState, import_state
 __all__ = ["import_"]
 
 
+@explain_options
 def import_(
     path: str | os.PathLike[str],
     store: Store | str,

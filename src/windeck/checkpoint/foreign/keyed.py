@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from windeck._core import bucket_of
+from windeck._util.options import explain_options
 from windeck._util.validation import check_integer
 from windeck.checkpoint.foreign.opening import TABLE_SUFFIXES, open_file
 from windeck.checkpoint.format.table_blocks import TableShape
@@ -40,6 +41,7 @@ _ROW_WISE = (
 _Batch = dict[str, npt.NDArray[Any]]
 
 
+@explain_options
 def import_table(
     path: str | os.PathLike[str],
     table: Any,

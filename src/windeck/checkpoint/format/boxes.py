@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import torch
+from windeck._util.options import explain_options
 
 __all__ = ["Box", "Partition", "boxes_in_range", "find_gap", "find_overlap", "intersection"]
 __all__ += ["intersections", "shape_of", "shift", "shift_back", "slices", "whole"]
@@ -181,6 +182,7 @@ def _subtract(box: Box, taken: Box) -> Iterator[Box]:
                 yield (*shared[:axis], side, *box[axis + 1 :])
 
 
+@explain_options
 class Partition:
     """A tensor that is a box of a larger tensor, to be saved or to be loaded into.
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
@@ -188,6 +189,7 @@ class _Side:
         return found if isinstance(found, Mapping) else {}
 
 
+@explain_options
 def diff(
     store: Store | str,
     first: int | str | None,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import shape_of
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
@@ -63,6 +64,7 @@ class TensorMatches:
     skipped: str = ""
 
 
+@explain_options
 def search(
     store: Store | str,
     where: Predicate | str,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from windeck._util.options import explain_options
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
     Commit,
@@ -91,6 +92,7 @@ _SHOWN = 1000
 MOST = 100_000
 
 
+@explain_options
 def verify(
     store: Store | str,
     *,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from windeck._util.options import explain_options
 from windeck._util.validation import check_bytes
 from windeck.checkpoint.inspecting import Checkpoint
 from windeck.checkpoint.safetensors.files import (
@@ -39,6 +40,7 @@ _SHARD_BYTES = 5_000_000_000
 _HELD_BYTES = 8 << 20
 
 
+@explain_options
 def export(
     store: Store | str,
     path: str | os.PathLike[str],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windeck._util.options import explain_options
 from windeck._util.text import parse_json
 from windeck._util.validation import check_format
 from windeck.checkpoint.format import keys, state_json
@@ -57,6 +58,7 @@ class _ImportedTensor:
         return data
 
 
+@explain_options
 def import_(
     path: str | os.PathLike[str],
     store: Store | str,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 
+from windeck._util.options import explain_options
 from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores.protocol import (
     Facts,
@@ -33,6 +34,7 @@ FACTS = Facts(
 )
 
 
+@explain_options
 class MappingStore:
     """A store over a mapping of bytes to bytes.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windeck._util import retry
 from windeck._util.imports import imported
+from windeck._util.options import explain_options
 from windeck._util.schemes import SCHEMES, scheme_of
 from windeck.checkpoint import background
 from windeck.checkpoint.stores import embedded
@@ -31,6 +32,7 @@ _PACKAGE = "windeck.checkpoint.stores"
 _registered: dict[str, Callable[[StoreURL], Store]] = {}
 
 
+@explain_options
 def open_store(
     url: str, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
 ) -> Store:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from windeck._util.warning import warn
 from windeck.checkpoint.format.names import affix_hint
 from windeck.checkpoint.format.table_blocks import ROW
 from windeck.checkpoint.format.table_entries import TableEntry
@@ -23,6 +24,10 @@ from windeck.checkpoint.tables.writing import (
 )
 
 __all__ = ["TableLoadOptions", "TableTargets", "check_empty", "insert_snapshot"]
+
+#: Options that decide how rows of new ids begin, and when. Rows that were saved do not depend on
+#: them, so that another value is no error: training goes on with it.
+_NEW_ROWS = ("initializer", "scale", "seed", "admit_after", "initial_accumulator_value")
 
 #: Buckets of a snapshot that are read at once.
 _COPIED_BUCKETS = 16
@@ -63,6 +68,11 @@ class TableTargets:
         For names that only one side has, or none in common.
     ValueError
         For another dim, other slots or another optimizer, or a table that has ids.
+
+    Warns
+    -----
+    UserWarning
+        For other options of rows that do not exist yet, such as the seed; not with `merge`.
     """
 
     def __init__(
@@ -170,7 +180,26 @@ def _check_target(name: str, table: Any, saved: TableEntry, options: TableLoadOp
         )
     if options.merge is None:
         check_empty(name, core)
+        _warn_of_new_rows(name, table.config, config, options)
     return core
+
+
+def _warn_of_new_rows(
+    name: str, config: Mapping[str, Any], saved: Mapping[str, Any], options: TableLoadOptions
+) -> None:
+    """Warn of options with which rows of new ids begin otherwise than in the saved table."""
+    compared = _NEW_ROWS[:-1] if options.reset_slots else _NEW_ROWS
+    shared = [key for key in compared if key in config and key in saved]
+    other = [key for key in shared if config[key] != saved[key]]
+    if other:
+        warn(
+            f"the table {name} has {_pairs(config, other)}, expected {_pairs(saved, other)} as "
+            "saved: rows of new ids will not begin as those of the saved table would"
+        )
+
+
+def _pairs(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return ", ".join(f"{key}={config[key]!r}" for key in keys)
 
 
 def _fill(core: Any, saved: SavedTable, options: TableLoadOptions) -> None:

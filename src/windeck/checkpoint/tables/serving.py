@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from windeck._core import bucket_of
+from windeck._util.options import explain_options
 from windeck._util.validation import check_format
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import encode_json
@@ -41,6 +42,7 @@ _WRITE_BYTES = 16 << 20
 _KEYS = 8192
 
 
+@explain_options
 def export(
     store: Store | str,
     table: Any,
@@ -128,6 +130,7 @@ def export(
         close()
 
 
+@explain_options
 def import_rows(
     store: Store | str, table: Any, name: str, *, cast: bool = False, namespace: str = "windeck"
 ) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 from windeck._util.parallel import parallel_map
+from windeck._util.warning import warn
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, shape_of
 from windeck.checkpoint.format.chunks import chunk_elements, is_plain, iter_chunks
@@ -82,7 +82,7 @@ def read_base(
         manifest = read_manifest(values, namespace, commit)
         digests = _read_digests(values, namespace, commit, manifest["tensors"])
     except CorruptStoreError as error:
-        warnings.warn(f"{error.strerror}: everything is written", RuntimeWarning, stacklevel=2)
+        warn(f"{error.strerror}: everything is written", RuntimeWarning)
         return None
     return BaseSave(commit, manifest["tensors"], manifest["tables"], digests)
 

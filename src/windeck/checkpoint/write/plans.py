@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windeck._util.options import explain_options
 from windeck._util.validation import check_format
 from windeck.checkpoint.background import settle
 from windeck.checkpoint.format import keys
@@ -107,6 +108,7 @@ class Plan:
         return chunk_bytes_of(shape, width, self.chunk_bytes, self.writers)
 
 
+@explain_options
 def begin(
     store: Store | str,
     *,
