@@ -35,6 +35,13 @@ def described(*paths: str) -> Any:
     return json.loads(line)
 
 
+def described_all(path: str) -> list[Any]:
+    """Return the documents that describe a folder of several kinds."""
+    code, out, err = command("describe", "--json", path)
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
 def refused(*paths: str) -> str:
     """Return the sentence for paths that cannot be described."""
     code, out, err = command("describe", *paths)
@@ -314,6 +321,133 @@ def test_of_many_files_the_first_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     executed(found)
 
 
+def test_the_text_of_json_lines_may_begin_late() -> None:
+    lines = ["", '{"id": "a", "text": null}', " ", '{"id": "b", "text": "some words"}', '{"te']
+    Path("a.jsonl").write_text("\n".join(lines[:-1]))
+    found = described("a.jsonl")
+    assert (found["documents"], found["tokens"]) == (2, 10)
+    assert 'column="text"' in found["code"]
+
+
+def test_bytes_of_mds_have_the_dtype_that_gives_small_tokens() -> None:
+    for dtype in ("int64", "uint32", "uint16"):
+        write_mds(Path(dtype), [TOKENS], encoding="bytes", dtype=dtype)
+        found = described(dtype)
+        assert found["tokens"] == sum(map(len, TOKENS))
+        assert f"{dtype} is a guess" in found["notes"][-1]
+        assert len(executed(found)["documents"]) == 20
+
+
+def test_a_folder_of_several_kinds_is_described_kind_by_kind() -> None:
+    Path("all/tables").mkdir(parents=True)
+    pq.write_table(curves(), "all/tables/a.parquet")
+    pq.write_table(curves(), "all/tables/b.parquet")
+    write_megatron(Path("all/mega.bin"), [[doc] for doc in TOKENS])
+    lines = "".join(json.dumps({"text": "abc " * len(doc)}) + "\n" for doc in TOKENS)
+    for name in ("x", "y"):
+        Path(f"all/{name}.jsonl").write_text(lines)
+    Path("all/text/corpus/dataset=c4").mkdir(parents=True)
+    table = pa.table({"tokens": pa.array(TOKENS, pa.list_(pa.uint16()))})
+    feather.write_feather(table, "all/text/corpus/dataset=c4/x.part1.arrow", "uncompressed")
+    for split in ("train", "val"):
+        write_mds(Path("all/mds") / split, [TOKENS])
+    Path("all/broken").mkdir()
+    Path("all/broken/a.parquet").write_bytes(b"PAR1 and nothing else")
+    found = {one["path"]: one for one in described_all("all")}
+    assert {path: one["kind"] for path, one in found.items()} == {
+        "all/*.jsonl": "documents",
+        "all/broken": "error",
+        "all/mds/train": "documents",
+        "all/mds/val": "documents",
+        "all/mega.bin": "documents",
+        "all/tables": "table",
+        "all/text/corpus": "documents",
+    }
+    assert "cannot be read as Parquet" in found["all/broken"]["summary"]
+    assert found["all/*.jsonl"]["documents"] == 40
+    for one in found.values():
+        if one["kind"] == "documents":
+            assert len(executed(one)["documents"]) == one["documents"]
+    code, out, err = command("describe", "all")
+    assert (code, err) == (0, "")
+    assert "all/broken: cannot be described: " in out
+    (only,) = described_all("all/text")
+    assert only["path"] == "all/text/corpus"
+
+
+def test_of_a_folder_of_many_kinds_the_first_are_described() -> None:
+    for number in range(21):
+        Path(f"all/{number}").mkdir(parents=True)
+        Path(f"all/{number}/b.jsonl").write_text('{"text": "some words"}\n')
+    pq.write_table(curves(), "all/a.parquet")
+    *first, more = described_all("all")
+    assert [one["path"] for one in first] == ["all/a.parquet", *(f"all/{n}" for n in range(19))]
+    assert more["summary"] == "2 more files and folders are not described"
+
+
+def _german(encoding: str) -> None:
+    start = datetime(2024, 1, 1)
+    lines = ["Zeit;Last;Ort", *(
+        f"{start + timedelta(hours=h):%d.%m.%Y %H:%M};{h % 7},5;München" for h in range(300)
+    )]  # fmt: skip
+    lines[9] = lines[9].replace("1,5", "oops")
+    Path("a.csv").write_text("\n".join(lines) + "\n", encoding=encoding)
+
+
+GERMAN = ("--delimiter", ";", "--decimal", ",", "--missing", "oops")
+
+
+@pytest.mark.parametrize("size", [32 << 20, 1000])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_options_of_csv_are_in_the_code(
+    encoding: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "tables.SAMPLE_CSV", size)
+    _german(encoding)
+    found = described("a.csv", *GERMAN, "--encoding", encoding)
+    assert roles(found) == {"Zeit": "time", "Last": "target", "Ort": "past covariate"}
+    for line in ('delimiter=";"', 'decimal=","', 'missing=["oops"]', f'encoding="{encoding}"'):
+        assert line in found["code"]
+    assert 'timestamp_format="%d.%m.%Y %H:%M"' in found["code"]
+    assert executed(found)["table"].num_rows == 300
+    given = ("--time", "Zeit", "--timestamp-format", "%d.%m.%Y %H:%M", "--encoding", encoding)
+    assert described("a.csv", *GERMAN, *given)["code"] == found["code"]
+
+
+def test_csv_of_another_kind_names_the_options() -> None:
+    _german("latin-1")
+    assert "pass delimiter=';' and decimal=',', or" in refused("a.csv")
+    assert refused("a.csv").endswith("--encoding, --timestamp-format, --missing)")
+    found = described("a.csv", *GERMAN)
+    assert any("not UTF-8: encoding='latin-1'" in note for note in found["notes"])
+    assert "expected --time COLUMN" in refused("a.csv", "--timestamp-format", "%d.%m.%Y")
+    pq.write_table(curves(), "curves.parquet")
+    assert "is Parquet, and `delimiter` is an option of CSV" in refused("curves.parquet", *GERMAN)
+    Path("b.jsonl").write_text('{"text": "some words"}\n')
+    assert "b.jsonl: `delimiter` is an option of CSV files, expected" in refused(
+        "b.jsonl", "--delimiter", ";"
+    )
+    assert "b.jsonl: `time` is a column of a table, expected" in refused("b.jsonl", "--time", "t")
+
+
+def test_csv_without_names_and_with_an_index_of_pandas() -> None:
+    rows = [f"{datetime(2024, 1, 1) + timedelta(hours=h)},{h % 7}.5" for h in range(300)]
+    Path("a.csv").write_text("\n".join(rows) + "\n")
+    found = described("a.csv", "--header", "no")
+    assert roles(found) == {"f0": "time", "f1": "target"}
+    executed(found)
+    Path("a.csv").write_text(",load\n" + "\n".join(rows) + "\n")
+    found = described("a.csv")
+    assert roles(found) == {"": "time", "load": "target"}
+    executed(found)
+    for numbers in (range(300), [n * 7 % 300 for n in range(300)]):
+        numbered = [f"{n},{row}" for n, row in zip(numbers, rows, strict=True)]
+        Path("a.csv").write_text(",ds,load\n" + "\n".join(numbered) + "\n")
+        found = described("a.csv")
+        assert roles(found) == {"": "left out: no name", "ds": "time", "load": "target"}
+        assert executed(found)["table"].column_names == ("load",)
+
+
 @pytest.mark.parametrize("name", ["model.pt", "model.npz", "run"])
 def test_checkpoints_in_files_and_stores(name: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -343,6 +477,11 @@ def test_checkpoints_in_files_and_stores(name: str, tmp_path: Path) -> None:
         ("bad.parquet", b"PAR1 and nothing else", "cannot be read as Parquet"),
         ("bad.jsonl", b"no json\n", "is not JSON lines"),
         ("numbers.jsonl", b'{"a": 1}\n', "has no text in its first line"),
+        ("numbers.json", b'{"a": 1}\n', "read it with polars.read_ndjson"),
+        ("array.json", b'[{"a": 1}, {"a": 2}]', "is not JSON lines, but an array: read a table"),
+        ("pretty.json", b'{\n "a": 1\n}', "but an object of several lines: read a table with"),
+        ("mds/index.json", b'{"shards": [], "version": 2}', "is an index of MDS: expected the"),
+        ("g.jsonl", b'{"start": "2024-01-01", "target": [1.5]}\n', "has entries of GluonTS: read"),
         ("book.xlsx", b"PK\x03\x04 and more", "is an Excel workbook"),
         ("bad.npz", b"nothing", "bad.npz"),
         ("bad.idx", b"nothing", "bad"),

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc
 
 from support.corpora import lists, write_counts, write_lists, write_parquet
+from support.token_files import write_mds, write_megatron
 from windeck import Documents, PackedSequences
 from windeck.io import check_column
 
@@ -101,8 +103,23 @@ class TestPlainFolders:
         (tmp_path / "corpus/dataset=c4").mkdir(parents=True)
         write_lists(tmp_path / "corpus/dataset=c4/x.arrow", DOCS)
         for root in (tmp_path, tmp_path / "corpus/dataset=c4"):
-            with pytest.raises(FileNotFoundError, match="has no dataset; found '"):
+            with pytest.raises(FileNotFoundError, match=r"has no dataset; .*the root .*corpus"):
                 Documents(root)
+
+    def test_files_chosen_next_to_datasets(self, tmp_path: Path) -> None:
+        """Also where a folder of datasets is next to them, or is several folders below."""
+        (tmp_path / "more").mkdir()
+        write_lists(tmp_path / "x.arrow", DOCS)
+        write_lists(tmp_path / "more/y.arrow", [[7]])
+        for corpus in ("corpus/dataset=c4", "dataset=c4"):
+            (tmp_path / corpus).mkdir(parents=True)
+            write_lists(tmp_path / corpus / "z.arrow", [[9]])
+            documents = Documents(tmp_path, files=["x.arrow", "more"])
+            assert tokens_of(documents) == [[7], *DOCS]
+            assert documents.dataset_ids == ("default",)
+        assert tokens_of(Documents(tmp_path, files="**/z.arrow")) == [[9]]
+        with pytest.raises(FileNotFoundError, match=r"no shard below .* matches 'corpus'"):
+            Documents(tmp_path, files="corpus")
 
     def test_splits_are_stable_under_growth(self, tmp_path: Path) -> None:
         def validation() -> set[int]:
@@ -113,6 +130,27 @@ class TestPlainFolders:
         before = validation()
         write_lists(tmp_path / "a.arrow", [[i] for i in range(100, 200)])
         assert {one for one in validation() if one < 100} == before
+
+    def test_formats_may_be_chosen_from_a_folder_that_has_all(self, tmp_path: Path) -> None:
+        docs = [doc for doc in DOCS if doc]
+        for folder in ("megatron", "nanogpt", "arrow"):
+            (tmp_path / folder).mkdir()
+        write_lists(tmp_path / "arrow/x.arrow", docs)
+        write_jsonl(tmp_path / "json/x.jsonl", docs)
+        write_mds(tmp_path / "mds", [docs])
+        write_mds(tmp_path / "damaged", [docs])
+        (tmp_path / "damaged/index.json").write_text("{")
+        write_megatron(tmp_path / "megatron/x.bin", [[doc] for doc in docs])
+        flat = np.concatenate([[*doc, 0] for doc in docs]).astype("<u2")
+        (tmp_path / "nanogpt/x.bin").write_bytes(flat.tobytes())
+        for folder in ("arrow", "json", "mds", "megatron"):
+            documents = Documents(tmp_path, files=folder)
+            assert tokens_of(documents) == docs
+            assert documents.shard_documents.tolist() == [len(docs)]
+        documents = Documents(
+            tmp_path, files="nanogpt", format="nanogpt", end_token=0, dtype="uint16"
+        )
+        assert tokens_of(documents) == docs
 
 
 SUFFIXES = ["jsonl", "ndjson", "json", "jsonl.gz", "json.gz", "jsonl.bz2", "jsonl.zst", "json.lz4"]
@@ -144,6 +182,40 @@ class TestJsonLines:
         documents = Documents(tmp_path)
         assert tokens_of(documents) == [[7]]
         assert "2 other files ignored" in documents.explain()
+
+    def test_they_may_be_chosen_next_to_other_shards(self, tmp_path: Path) -> None:
+        write_lists(tmp_path / "y.arrow", [[7]])
+        write_jsonl(tmp_path / "x.jsonl", DOCS)
+        write_jsonl(tmp_path / "deep/x.json", [[1]])
+        assert tokens_of(Documents(tmp_path)) == [[7]]
+        documents = Documents(tmp_path, files="x.jsonl")
+        assert tokens_of(documents) == DOCS
+        assert "2 other files ignored" in documents.explain()
+        assert tokens_of(Documents(tmp_path, files="deep")) == [[1]]
+        assert tokens_of(Documents(tmp_path, files="y*")) == [[7]]
+        with pytest.raises(FileNotFoundError, match=r"no shard below .* matches 'x.jsonl'"):
+            Documents(tmp_path, files=["x.jsonl", "y.arrow"])
+
+    def test_a_line_without_a_text_is_an_empty_document_and_a_blank_one_is_none(
+        self, tmp_path: Path
+    ) -> None:
+        lines = ['{"text": "ab"}', "", '{"text": null}', "  ", '{"id": 3}', '{"text": ""}', "\t"]
+        (tmp_path / "x.jsonl").write_text("\n".join(["", *lines, '{"text": "c"}']))
+        documents = Documents(tmp_path, column="text", tokenizer=str.encode)
+        assert [tokens.tobytes() for tokens in documents] == [b"ab", b"", b"", b"", b"c"]
+        assert documents.locate(4) == ("default", 0, 4)
+        filtered = Documents(tmp_path, column="text", tokenizer=str.encode, min_length=1)
+        assert filtered.shard_kept.tolist() == [2]
+
+    @pytest.mark.parametrize("first", ['{"id": 0}', '{"text": null}'])
+    def test_the_first_line_may_lack_the_text(self, first: str, tmp_path: Path) -> None:
+        (tmp_path / "x.jsonl").write_text(f'{first}\n{{"text": "ab"}}\n')
+        if "null" not in first:
+            with pytest.raises(KeyError, match="has no column 'text'; it has 'id'"):
+                Documents(tmp_path, column="text", tokenizer=str.encode)
+            return
+        documents = Documents(tmp_path, column="text", tokenizer=str.encode)
+        assert [tokens.tobytes() for tokens in documents] == [b"", b"ab"]
 
     def test_long_lines_and_blank_ones(self, tmp_path: Path) -> None:
         long = list(range(100_000, 3_600_000))

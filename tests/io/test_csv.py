@@ -118,12 +118,35 @@ def test_json_is_named_with_what_reads_it(tmp_path: Path) -> None:
 def test_the_index_that_pandas_writes_is_no_value(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     path = tmp_path / "a.csv"
-    pd.DataFrame({"load": [1.5, 2.5], "wind": [1, 2]}).to_csv(path)
-    with pytest.raises(ValueError, match=r"column 1 of .* has no name, as an index that pandas"):
-        Table.read(path)
+    frame = pd.DataFrame({"load": [1.5, 2.5, 0.5], "wind": [1, 2, 3]})
+    for selected in (frame, frame[frame["load"] < 2]):
+        selected.to_csv(path)
+        assert Table.read(path).column_names == ("load", "wind")
     assert Table.read(path, columns=["load", "wind"]).column_names == ("load", "wind")
-    assert Table.read(path, columns=["", "load"])[""].tolist() == [0, 1]
+    assert Table.read(path, columns=["", "load"])[""].tolist() == [0, 2]
     assert Table.read(path, id_columns=[""], sort=True).num_series == 2
+    assert Table.estimate(path) == 32
+    prepare(path, tmp_path / "prepared")
+    assert Table.read(tmp_path / "prepared").column_names == ("load", "wind")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",load\n3,1.5\n1,2.5\n",  # sorted by load: an index, or a value
+        ",load\n0.5,1.5\n1.5,2.5\n",
+        ",load\na,1.5\nb,2.5\n",
+        ",load\n2024-01-01 00:00:00,1.5\n2024-01-01 01:00:00,2.5\n",
+        ",load\n1,1.5\n,2.5\n",
+        "load,\n1.5,1\n2.5,2\n",
+    ],
+)
+def test_a_column_without_a_name_that_may_be_a_value(text: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ValueError, match=r"of .* has no name, .* pass timestamp_column='' if it"):
+        Table.read(path)
+    if "2024" in text:
+        assert Table.read(path, timestamp_column="").step == np.timedelta64(1, "h")
 
 
 def test_header(tmp_path: Path) -> None:

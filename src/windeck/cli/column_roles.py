@@ -77,7 +77,7 @@ def infer_columns(
     first = _first_rows(files, names, FIRST_ROWS)
     if not len(first):
         raise ValueError(f"{path} has no rows")
-    times, note = ((time,), "") if time else _find_time(first)
+    times, note = ((time,), "") if time is not None else _find_time(first)
     ids = _find_ids(files, first, times, target) if ids is None else ids
     target = _find_target(first, times, ids) if target is None else target
     if times:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from windeck._util.terminal import escaped
 from windeck.cli.output import aligned, colored, print_json, print_lines
-from windeck.cli.parser import Parser, one_line_errors
+from windeck.cli.parser import (
+    Parser,
+    add_csv_options,
+    csv_arguments,
+    name_csv_options,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from windeck.cli.description.description import Description
@@ -15,8 +21,10 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Say what windeck makes of files and folders: columns, roles, series, span, step, gaps, missing
 values, bytes in memory; and the lines of Python that load them. Long files are judged by a sample.
+Of a folder with files of several kinds each kind is described.
 
   windeck describe load.parquet
+  windeck describe load.csv --delimiter ";" --decimal ","
   windeck describe corpus tokens/train.bin rocksdb:///data/run"""
 
 
@@ -32,26 +40,35 @@ def add_parser(commands: Any) -> None:
         help="A file, a folder, a glob or the URL of one; the URL of a store of checkpoints.",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="Print a JSON document for each FILE.")
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="Column of time stamps (default: guessed)."
+    )
+    add_csv_options(parser)
     parser.set_defaults(run=run)
 
 
-@one_line_errors("windeck describe")
+@one_line_errors("windeck describe", name_csv_options)
 def run(options: Namespace) -> None:
     """Describe each path, in order."""
     from windeck.cli.description.kinds import describe
 
-    for number, path in enumerate(options.paths):
-        found = describe(path)
-        if options.json:
-            print_json(found.document())
-            continue
-        if number:
-            print_lines("")
-        _show(found)
+    csv, number = csv_arguments(options), 0
+    for path in options.paths:
+        for found in describe(path, time=options.time, csv=csv):
+            if options.json:
+                print_json(found.document())
+                continue
+            if number:
+                print_lines("")
+            _show(found)
+            number += 1
 
 
 def _show(found: Description) -> None:
-    print_lines(colored(f"{found.path}: {found.summary}", "bold"), "")
+    print_lines(colored(escaped(f"{found.path}: {found.summary}"), "bold"))
+    if not found.code:
+        return
+    print_lines("")
     if found.columns:
         rows = [
             (escaped(column.name), column.type, column.role, _missing(column.missing))

@@ -137,7 +137,13 @@ def add_csv_options(parser: argparse.ArgumentParser) -> None:
 
 
 def csv_arguments(options: Namespace) -> dict[str, Any]:
-    """Return the options of CSV that are given, as arguments of `windeck.Table.read`."""
+    """Return the options of CSV that are given, as arguments of `windeck.Table.read`.
+
+    Raises
+    ------
+    ValueError
+        If there is a format of times, and no column of times.
+    """
     names = [option[2:].replace("-", "_") for option in _CSV_OPTIONS]
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if (header := given.get("header")) is not None:

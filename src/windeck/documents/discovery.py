@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -249,40 +249,69 @@ def discover(
         If a folder may not be read.
     """
     home = filesystem.absolute(root, **(remote or {}))
-    is_selected, ignored = path_filter(files), 0
-    expression = _parse_part_pattern(part_pattern)
-    names: list[str] = []
-    shards: list[tuple[int, int, str]] = []
-    unnumbered: set[int] = set()
-    for name, folder in _datasets(home, format, is_selected):
-        walked = _files_below(home, folder, is_selected)
-        data = _shards_among(home, walked, format)
-        chosen = [path for path in data if is_selected(path)]
-        if not data and files is None:
+    is_selected, expression = path_filter(files), _parse_part_pattern(part_pattern)
+
+    def found_in(datasets: list[tuple[str, str]]) -> list[_Dataset]:
+        return [_dataset(home, one, format, is_selected, expression) for one in datasets]
+
+    found = found_in(_datasets(home, format, is_selected))
+    if files is not None and not any(one.shards for one in found):
+        found = found_in(_plain_datasets(home, format, is_selected))
+    for one in found:
+        if not one.shards and files is None:
             raise FileNotFoundError(
-                f"'{home}/{folder}' has no shard; found {_format_names(walked)}, expected "
-                f"{_expected(format)}{_hint_at_format(walked, format)}"
+                f"'{home}/{one.folder}' has no shard; found {_format_names(one.walked)}, expected "
+                f"{_expected(format)}{_hint_at_format(one.walked, format)}"
             )
-        if chosen:
-            found = _numbered(home, chosen, expression)
-            if found is None:
-                unnumbered.add(len(names))
-                found = list(enumerate(sorted(chosen, key=lambda path: (natural(path), path))))
-            shards += [(len(names), part, path) for part, path in found]
-            names.append(name)
-        ignored += len(walked) - len(data) - _count_indices(walked, data)
+    ignored, found = sum(one.ignored for one in found), [one for one in found if one.shards]
+    shards = [(i, part, path) for i, one in enumerate(found) for part, path in one.shards]
     paths = tuple(path for _, _, path in shards)
     if files is not None and (pattern := first_unmatched(files, paths)) is not None:
         raise FileNotFoundError(f"no shard below {home!r} matches {pattern!r} of `files`")
     _check_regular(home, paths)
     dataset = np.array([number for number, _, _ in shards], dtype=np.int64)
     part = np.array([number for _, number, _ in shards], dtype=np.int64)
-    if part_pattern is not None and len(unnumbered) == len(names):
+    unnumbered = frozenset(i for i, one in enumerate(found) if not one.is_numbered)
+    if part_pattern is not None and len(unnumbered) == len(found):
         raise ValueError(
             f"`part_pattern` {part_pattern!r} matches no name below {home!r}, such as "
             f"{os.path.basename(paths[0])!r}"
         )
-    return ShardList(home, tuple(names), dataset, part, paths, ignored, frozenset(unnumbered))
+    names = tuple(one.name for one in found)
+    return ShardList(home, names, dataset, part, paths, ignored, unnumbered)
+
+
+class _Dataset(NamedTuple):
+    """The shards of a dataset that are selected, with part numbers, and what else its folder has.
+
+    `walked` has the names of all its files, of which `ignored` are not shards.
+    """
+
+    name: str
+    folder: str
+    shards: list[tuple[int, str]]
+    is_numbered: bool
+    walked: list[str]
+    ignored: int
+
+
+def _dataset(
+    home: str,
+    dataset: tuple[str, str],
+    format: Format | None,
+    is_selected: Callable[[str], bool],
+    expression: re.Pattern[str],
+) -> _Dataset:
+    """Return the dataset of a name and folder, as `_datasets` returns them."""
+    name, folder = dataset
+    walked = _files_below(home, folder, is_selected)
+    data = _shards_among(home, walked, format, is_selected)
+    chosen = [path for path in data if is_selected(path)]
+    numbered = _numbered(home, chosen, expression) if chosen else []
+    ordered = sorted(chosen, key=lambda path: (natural(path), path))
+    ignored = len(walked) - len(data) - _count_indices(walked, data)
+    shards = list(enumerate(ordered)) if numbered is None else numbered
+    return _Dataset(name, folder, shards, numbered is not None, walked, ignored)
 
 
 def _files_below(home: str, folder: str, is_selected: Callable[[str], bool]) -> list[str]:
@@ -292,13 +321,32 @@ def _files_below(home: str, folder: str, is_selected: Callable[[str], bool]) -> 
     files, hidden = filesystem.list_below(root)
     selected = [path for path in files if is_selected(f"{prefix}{path}")]
     found = committed_files(root, files, hidden, selected)
-    return [f"{prefix}{path}" for path in found if folder or not path.startswith("meta/")]
+    below = [f"{prefix}{path}" for path in found if folder or not path.startswith("meta/")]
+    return _without_other_indices(below, is_selected)
 
 
-def _shards_among(home: str, paths: Sequence[str], format: Format | None) -> list[str]:
-    """Return the shards of a format.
+def _without_other_indices(paths: Sequence[str], is_selected: Callable[[str], bool]) -> list[str]:
+    """Return the paths but for the index files, and files with one, of shards not selected."""
+    folders = {prefix for path in filter(is_selected, paths) for prefix in _prefixes(path)}
+    found = []
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        stem, suffix = os.path.splitext(path)
+        if suffix in (megatron.SUFFIX, megatron.INDEX_SUFFIX):
+            is_other = not is_selected(f"{stem}{megatron.SUFFIX}")
+        else:
+            is_other = name == mds.INDEX and (folder or ".") not in folders
+        if not is_other:
+            found.append(path)
+    return found
 
-    Without a format: Arrow and Parquet files; if there are none, JSON lines, then shards of MDS
+
+def _shards_among(
+    home: str, paths: Sequence[str], format: Format | None, is_selected: Callable[[str], bool]
+) -> list[str]:
+    """Return the shards of a format of which one at least is selected.
+
+    Without a format: Arrow and Parquet files; if none is selected, JSON lines, then shards of MDS
     and of Megatron-LM, which have index files, then JSON.
     """
     if format == "nanogpt":
@@ -312,7 +360,7 @@ def _shards_among(home: str, paths: Sequence[str], format: Format | None) -> lis
         if found and suffixes in (mds.SUFFIXES, megatron.SUFFIX):
             module = mds if suffixes == mds.SUFFIXES else megatron
             found = module.find_shards(home, paths)
-        if found:
+        if any(map(is_selected, found)):
             return found
     return []
 
@@ -354,9 +402,29 @@ def _plain_datasets(
     if isinstance(splits, list):
         names = [checked_name(name, f"{home}/dataset_dict.json") for name in splits]
         return [(name, name) for name in names]
-    shards = _shards_among(home, _files_below(home, "", is_selected), format)
-    nested = any(part.startswith(PREFIX) for path in shards for part in path.split("/"))
-    return [(PLAIN, "")] if shards and not nested else []
+    shards = _shards_among(home, _files_below(home, "", is_selected), format, is_selected)
+    chosen = [path for path in shards if is_selected(path)]
+    return [(PLAIN, "")] if chosen and not any(map(_nested_root, chosen)) else []
+
+
+def _roots_below(home: str) -> list[str]:
+    """Return the folders below a folder that have datasets ``dataset=NAME``."""
+    files, _ = filesystem.list_below(home)
+    found = {root for path in files if (root := _nested_root(path)) is not None}
+    return sorted(found, key=natural)
+
+
+def _nested_root(path: str) -> str | None:
+    """Return the folder above that of the dataset of a path, None for a path without any.
+
+    Examples
+    --------
+    >>> _nested_root("text/corpus/dataset=c4/x.arrow"), _nested_root("x.arrow")
+    ('text/corpus', None)
+    """
+    names = path.split("/")[:-1]
+    place = next((i for i, name in enumerate(names) if name.startswith(PREFIX)), None)
+    return None if place is None else "/".join(names[:place]) or "."
 
 
 def _datasets(
@@ -377,10 +445,12 @@ def _datasets(
     if not found:
         if plain := _plain_datasets(home, format, is_selected):
             return plain
-        # The path of a dataset is a common mistake: suggest its parent.
+        # The path of a dataset is a common mistake, and a folder above the root is another.
         hint = ""
         if os.path.basename(home).startswith(PREFIX):
             hint = f", or the root {os.path.dirname(home)!r}"
+        elif (below := _roots_below(home)) and not filesystem.is_remote(home):
+            hint = f", or the root {filesystem.join(home, below[0])!r}"
         names = _format_names([name + "/" * folder for name, folder in listed])
         raise FileNotFoundError(
             f"{home!r} has no dataset; found {names}, expected folders {PREFIX}NAME with shards "

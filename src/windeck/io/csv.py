@@ -23,7 +23,7 @@ from windeck.io.csv_options import (
     text_hint,
 )
 from windeck.io.csv_times import parse_times
-from windeck.io.options import ReadOptions
+from windeck.io.options import INDEX_METADATA, ReadOptions
 from windeck.io.record_batches import (
     BATCH_ROWS,
     FileSchema,
@@ -175,9 +175,25 @@ class CsvFile:
 
         return csv.ParseOptions(delimiter=self.options.delimiter_of(self.path))
 
-    @property
+    @cached_property
     def schema(self) -> Any:
-        return self.sample.schema
+        """The schema of the first block; `pandas_index` finds a column that numbers the rows."""
+        schema = self.sample.schema
+        return schema.with_metadata(INDEX_METADATA) if self._has_row_numbers else schema
+
+    @property
+    def _has_row_numbers(self) -> bool:
+        """Return True for a first column without a name of whole numbers that increase.
+
+        That is the index that `to_csv` of pandas writes, also of selected rows.
+        """
+        names = self.sample.schema.names
+        if names[0] or names.count("") > 1 or not len(self.sample):
+            return False
+        column = self.sample.column(0)
+        if not pa.types.is_integer(column.type) or column.null_count:
+            return False
+        return bool((np.diff(column.to_numpy()) > 0).all())
 
     @property
     def num_rows(self) -> int:

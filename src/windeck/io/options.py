@@ -21,8 +21,10 @@ from windeck.io.committed import folders_hint
 from windeck.io.conversion import CategoryNames
 from windeck.io.csv_options import CsvOptions
 
-#: The name of a level of an index of pandas without a name.
-_UNNAMED = re.compile(r"__index_level_\d+__")
+#: The name of a level of an index of pandas without a name; in CSV it is empty.
+_UNNAMED = re.compile(r"(__index_level_\d+__)?")
+#: Metadata of a schema whose column without a name is an index of pandas.
+INDEX_METADATA = {"pandas": json.dumps({"index_columns": [""]})}
 
 Categories: TypeAlias = bool | str | Iterable[str] | Mapping[str, Sequence[str] | None]
 
@@ -98,8 +100,8 @@ class ReadOptions:
         if self.columns is None and "" in names:
             raise ValueError(
                 f"column {schema.names.index('') + 1} of {where} has no name, as an index that "
-                "pandas wrote; pass the names to read as columns=, and '' among them if it is a "
-                "value"
+                "pandas wrote; pass timestamp_column='' if it has times, id_columns='' if it has "
+                "ids, or the names to read as columns=, and '' among them if it is a value"
             )
         if not names:
             raise ValueError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from windeck._util.imports import has_torch
 from windeck._util.text import format_bytes, plural
 from windeck.cli.description.description import Code, Column, Description, call, literal
 from windeck.cli.description.tables import MOST_FILES, SAMPLE_BYTES, first_rows
+from windeck.documents import mds
 from windeck.documents.discovery import ShardList, discover
 from windeck.io import filesystem
+from windeck.io.committed import json_object
 from windeck.io.filesystem import RangeReader, open_text
 from windeck.io.formats import open_files
+from windeck.io.json_lines import is_json_lines
 from windeck.jagged.list_columns import is_list
 
 __all__ = ["describe_documents", "describe_lists"]
@@ -27,8 +31,12 @@ __all__ = ["describe_documents", "describe_lists"]
 _TOKENS, _TEXTS = ("tokens", "input_ids", "token_ids"), ("text", "content", "document", "body")
 #: End tokens that are looked for in files of nanoGPT: those of GPT-2 and of Llama 3.
 _END_TOKENS = (50256, 128001)
+#: Tokens of a vocabulary, at most.
+_MOST_TOKENS = 1 << 24
 #: Bytes of files whose documents are counted, and of a file that is looked at.
 _COUNTED_BYTES, _HEAD_BYTES = 64 << 20, 1 << 20
+#: Lines of JSON that are looked at.
+_FIRST_LINES = 100
 #: Rows with lists that are looked at.
 _ROWS = 100_000
 _MAGIC = (20240520, 20240801)
@@ -72,8 +80,9 @@ def describe_documents(
     shards = discover(root, None if chosen is None else (chosen,), None, {}, known)
     options: dict[str, Any] = {"files": chosen, "format": format}
     notes: list[str] = []
-    if text or shards.paths[0].lower().endswith((".jsonl", ".ndjson", ".json")):
-        options |= _json_options(shards.path(0)) if _is_json(shards) else {"column": column}
+    if text or is_json_lines(shards.paths[0]):
+        is_json = is_json_lines(shards.paths[0])
+        options |= _json_options(shards.path(0)) if is_json else {"column": column}
         if options.pop("tokenizer", True):
             options["tokenizer"] = Code("tokenizer")
             notes.append("tokens are counted as bytes of the text: put your tokenizer in")
@@ -82,6 +91,8 @@ def describe_documents(
     if format == "nanogpt":
         options |= _nanogpt_options(shards.path(0), notes)
     sizes = [_size(shards.path(number)) for number in range(min(len(shards.paths), MOST_FILES))]
+    if shards.paths[0].lower().endswith(mds.SUFFIXES):
+        options |= _mds_options(root, shards.path(0), options, notes)
     facts, more = _counted(root, shards, sizes, options)
     about = "" if facts["counted_files"] == len(shards.paths) else "at least "
     total = sum(sizes) * len(shards.paths) // len(sizes)
@@ -115,32 +126,63 @@ def _suffix(shards: ShardList) -> str:
     return os.path.basename(shards.paths[0]).rpartition(".")[2]
 
 
-def _is_json(shards: ShardList) -> bool:
-    return shards.paths[0].lower().endswith((".jsonl", ".ndjson", ".json"))
-
-
 def _json_options(path: str) -> dict[str, Any]:
-    """Return the column of text or tokens of lines of JSON, by the first line."""
-    with open_text(path, whole=False) as file:
-        line = bytes(file.read(_HEAD_BYTES)).partition(b"\n")[0]
-    try:
-        first = json.loads(line)
-    except ValueError as error:
-        raise ValueError(
-            f"{path!r} is not JSON lines: expected an object in the first line, of at most "
-            f"{_HEAD_BYTES:,} bytes"
-        ) from error
-    fields = first if isinstance(first, dict) else {}
+    """Return the column of text or tokens of lines of JSON, by the first lines."""
+    fields = _first_fields(path)
     for name in _TOKENS:
         if isinstance(fields.get(name), list):
             return {"column": name, "tokenizer": False}
+    if isinstance(fields.get("target"), list):
+        raise ValueError(
+            f"{path!r} has entries of GluonTS: read it with polars.read_ndjson, and pass the "
+            "result to Table.from_series"
+        )
     texts = [name for name, value in fields.items() if isinstance(value, str)]
     if not texts:
         raise ValueError(
             f"{path!r} has no text in its first line, expected an object with a string or with a "
-            "list of tokens"
+            "list of tokens; for a table read it with polars.read_ndjson, and pass the result to "
+            "Table.from_arrow"
         )
     return {"column": next((name for name in texts if name.lower() in _TEXTS), texts[0])}
+
+
+def _first_fields(path: str) -> dict[str, Any]:
+    """Return the first value but null of each field in the first lines, blank ones left out."""
+    with open_text(path, whole=False) as file:
+        head = bytes(file.read(_HEAD_BYTES))
+    if os.path.basename(path) == mds.INDEX and b'"shards"' in head:
+        raise ValueError(
+            f"{path!r} is an index of MDS: expected the folder that it is in, with its shards"
+        )
+    lines = [line for line in head.split(b"\n", _FIRST_LINES)[:_FIRST_LINES] if line.strip()]
+    fields: dict[str, Any] = {}
+    for number, line in enumerate(lines):
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            if number:
+                break  # the line is damaged, or is cut off
+            raise _no_lines(path, head) from error
+        if not isinstance(found, dict):
+            raise _no_lines(path, head)
+        fields = {name: value for name, value in found.items() if value is not None} | fields
+    return fields
+
+
+def _no_lines(path: str, head: bytes) -> ValueError:
+    """Return the error for a file of JSON that is not JSON lines, with what reads it."""
+    start = head.lstrip()[:1]
+    if start in (b"[", b"{"):
+        kind = "an array" if start == b"[" else "an object of several lines"
+        return ValueError(
+            f"{path!r} is not JSON lines, but {kind}: read a table with polars.read_json or "
+            "pandas.read_json, and pass it to Table.from_arrow; documents have one object a line"
+        )
+    return ValueError(
+        f"{path!r} is not JSON lines: expected an object in the first line, of at most "
+        f"{_HEAD_BYTES:,} bytes"
+    )
 
 
 def _nanogpt_options(path: str, notes: list[str]) -> dict[str, Any]:
@@ -161,6 +203,25 @@ def _nanogpt_options(path: str, notes: list[str]) -> dict[str, Any]:
             "end_token="
         )
     return {"end_token": (seen or ends)[0], "dtype": None if has_header else dtype}
+
+
+def _mds_options(
+    root: str, path: str, options: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """Return the dtype of a column of bytes in shards of MDS: the widest with small tokens."""
+    index = json_object(filesystem.join(filesystem.parent(path), mds.INDEX))
+    shard, column = index["shards"][0], options.get("column", "tokens")
+    kinds = dict(zip(shard["column_names"], shard["column_encodings"], strict=True))
+    if kinds.get(column) != "bytes":
+        return {}
+    known = {name: value for name, value in options.items() if value is not None}
+    for dtype in ("int64", "uint32", "uint16"):
+        with suppress(ValueError):  # the bytes of a document are not those of whole tokens
+            first = Documents(root, **known, dtype=dtype)[0]
+            if not len(first) or (first.min() >= 0 and first.max() < _MOST_TOKENS):
+                break
+    notes.append(f"the index does not state the dtype of the tokens: {dtype} is a guess")
+    return {"dtype": dtype}
 
 
 def _counted(

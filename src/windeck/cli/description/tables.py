@@ -17,13 +17,14 @@ from windeck import Table, Windows
 from windeck._util.imports import has_torch
 from windeck._util.text import format_bytes, plural
 from windeck.cli.column_roles import FIRST_ROWS, infer_columns
-from windeck.cli.description.description import Column, Description, call, literal
+from windeck.cli.description.description import Code, Column, Description, call, literal
 from windeck.columns.dtypes import FLOATS
 from windeck.io import filesystem
 from windeck.io.conversion import is_categorical, value_type
-from windeck.io.csv_options import date_formats
+from windeck.io.csv_options import CsvOptions, date_formats
 from windeck.io.filesystem import RangeReader
 from windeck.io.formats import open_file, open_files
+from windeck.io.options import pandas_index
 from windeck.io.record_batches import DataFile
 from windeck.io.remote import RemotePath, mount_url
 
@@ -67,6 +68,7 @@ def describe_table(
     *,
     ids: Sequence[str] | None = None,
     time: str | None = None,
+    csv: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> Description:
     """Describe the table in some files, from metadata and a sample of bounded size.
@@ -77,6 +79,8 @@ def describe_table(
         The path as given, and the files that it names.
     ids, time
         Columns that are known; None to guess them.
+    csv
+        Options of CSV files, as of `windeck.Table.read`.
     notes
         Further notes.
 
@@ -85,18 +89,20 @@ def describe_table(
     FileNotFoundError, ValueError, TypeError, KeyError
         As `windeck.Table.read`.
     """
-    opened = open_files(files[:MOST_FILES])
+    given = dict(csv or {})
+    opened = open_files(files[:MOST_FILES], CsvOptions.from_arguments(**given, time=time))
     kinds = "/".join(dict.fromkeys(file.kind for file in opened))
-    sample = _sampled([file.path for file in opened], opened)
-    roles = _guess(sample, ids, time)
-    options = _read_options(sample, roles)
-    width = _row_bytes(sample, options)
+    sample = _sampled([file.path for file in opened], opened, given.get("encoding"))
+    roles = _guess(sample, ids, time, given)
+    first = open_file(sample[0], CsvOptions.from_arguments(**given, time=time))
+    options = {**_read_options(first, roles), **given}
+    width = _row_bytes(sample[0], first.num_rows, options)
     is_head = sample[0] != opened[0].path
     stated = sum(file.num_rows for file in opened)
     limit = min(SAMPLE_ROWS, SAMPLE_BYTES // width)
     is_cut = stated > limit and kinds != "CSV"  # whose rows are an estimate, of few bytes here
     table = _read(sample, options, limit if is_cut else None)
-    types = {field.name: _type(field.type) for field in open_file(sample[0]).schema}
+    types = {field.name: _type(field.type) for field in first.schema}
     is_sample = is_cut or is_head or len(opened) < len(files)
     total = stated if is_cut or is_head else len(table)
     total = max(len(table), total) * len(files) // len(opened)
@@ -116,6 +122,8 @@ def describe_table(
         f"about {format_bytes(width * total)} in memory"
     )
     told = [*notes, *_notes(table, roles, total if is_sample else None)]
+    if kinds == "CSV" and "binary" in types.values():
+        told.append("some text is not UTF-8: encoding='latin-1', 'cp1252' or its own reads it")
     code = _code(path, table, roles, columns, options)
     return Description(path, "table", summary, facts, columns, told, code)
 
@@ -136,7 +144,9 @@ def first_rows(files: Sequence[DataFile], names: Sequence[str], rows: int) -> pa
     return pa.schema([(name, pa.null()) for name in names]).empty_table()
 
 
-def _sampled(files: Sequence[str], opened: Sequence[DataFile]) -> Sequence[str]:
+def _sampled(
+    files: Sequence[str], opened: Sequence[DataFile], encoding: str | None
+) -> Sequence[str]:
     """Return the files, or a file in memory with the first lines if they are long texts."""
     sizes = 0
     for file, data in zip(files, opened, strict=True):
@@ -148,17 +158,23 @@ def _sampled(files: Sequence[str], opened: Sequence[DataFile]) -> Sequence[str]:
     with filesystem.open_text(files[0], whole=False) as text:
         head = bytes(text.read(SAMPLE_CSV))
     name = os.path.basename(files[0]).removesuffix(".gz").removesuffix(".bz2")
-    lines = pa.py_buffer(head[: head.rfind(b"\n") + 1] or head)
+    if encoding is not None:  # in which a new line may have more bytes than one
+        decoded = head.decode(encoding, errors="ignore")
+        head = (decoded[: decoded.rfind("\n") + 1] or decoded).encode(encoding)
+    else:
+        head = head[: head.rfind(b"\n") + 1] or head
+    lines = pa.py_buffer(head)
     return [RemotePath(f"memory://{name}", mount_url(f"memory://{name}").mount, lines)]
 
 
-def _guess(files: Sequence[str], ids: Sequence[str] | None, time: str | None) -> _Roles:
+def _guess(
+    files: Sequence[str], ids: Sequence[str] | None, time: str | None, csv: dict[str, Any]
+) -> _Roles:
     """Return the roles of columns by the rules of `infer_columns`."""
     source: Any = files if len(files) > 1 else files[0]
-    csv: dict[str, Any] = {}
     try:
-        found = infer_columns(source, ids=ids, time=time)
-        if not found.time and time is None and (dates := _dates(files[0])):
+        found = infer_columns(source, ids=ids, time=time, csv=csv)
+        if not found.time and time is None and (dates := _dates(files[0], csv)):
             time, csv = dates
             found = infer_columns(source, ids=ids, time=time, csv=csv)
     except ValueError as error:
@@ -171,16 +187,17 @@ def _guess(files: Sequence[str], ids: Sequence[str] | None, time: str | None) ->
         return replace(roles, parts=found.time, notes=(_PARTS,))
     if not found.time:
         return replace(roles, notes=(found.note.partition("; --time")[0],))
-    kind = value_type(open_file(files[0]).schema.field(found.time[0]).type)
-    if is_categorical(kind) and not csv:
+    parsed = CsvOptions.from_arguments(**csv, time=time)
+    kind = value_type(open_file(files[0], parsed).schema.field(found.time[0]).type)
+    if is_categorical(kind) and not roles.timestamp_format:
         note = f"column {found.time[0]!r} has times as text, expected timestamps: rows are in order"
         return replace(roles, notes=(note,))
     return replace(roles, time=found.time[0])
 
 
-def _dates(path: str) -> tuple[str, dict[str, str]] | None:
-    """Return a CSV column of dates that are not ISO 8601, and their format, if one alone fits."""
-    file = open_file(path)
+def _dates(path: str, csv: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Return a CSV column of dates that are not ISO 8601 in one format, and the options for it."""
+    file = open_file(path, CsvOptions.from_arguments(**csv))
     if file.kind != "CSV":
         return None
     names = [field.name for field in file.schema if is_categorical(field.type)]
@@ -190,15 +207,16 @@ def _dates(path: str) -> tuple[str, dict[str, str]] | None:
         formats = date_formats(texts)
         # With dots between its parts a date has the day first wherever it is written so.
         if formats and (len(formats) == 1 or "." in texts[0]):
-            return name, {"timestamp_format": formats[0]}
+            return name, {**csv, "timestamp_format": formats[0]}
     return None
 
 
-def _read_options(files: Sequence[str], roles: _Roles) -> dict[str, Any]:
+def _read_options(file: DataFile, roles: _Roles) -> dict[str, Any]:
     """Return the arguments of `Table.read` for the columns that a table can hold."""
-    file = open_file(files[0])
     used = {*roles.ids, roles.time, *roles.parts}
     fields = [field for field in file.schema if field.name not in used]
+    if pandas_index(file.schema) == ("",):  # a column of CSV that Table.read leaves out
+        fields = [field for field in fields if field.name]
     numbers, texts, decimals = list[str](), list[str](), False
     for field in fields:
         kind = value_type(field.type)
@@ -212,7 +230,7 @@ def _read_options(files: Sequence[str], roles: _Roles) -> dict[str, Any]:
         name for name in texts
         if len(head[name].unique()) <= min(_MOST_CATEGORIES, max(_FEW, len(head) / 20))
     ]  # fmt: skip
-    kept = [field.name for field in fields if field.name in {*numbers, *categories}]
+    kept = [field.name for field in fields if field.name in {*numbers, *categories} - {""}]
     return {
         "columns": None if len(kept) == len(fields) else kept,
         "id_columns": list(roles.ids),
@@ -229,10 +247,9 @@ _READABLE = (
 )
 
 
-def _row_bytes(files: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Return the bytes of a row in memory, at least 1."""
-    rows = sum(open_file(file).num_rows for file in files[:1])
-    return max(1, -(-Table.estimate(files[:1], **options) // max(1, rows)))
+def _row_bytes(file: str, rows: int, options: Mapping[str, Any]) -> int:
+    """Return the bytes of a row of a file in memory, at least 1."""
+    return max(1, -(-Table.estimate(file, **options) // max(1, rows)))
 
 
 def _read(files: Sequence[str], options: dict[str, Any], rows: int | None) -> Table:
@@ -255,10 +272,16 @@ def _columns(table: Table, types: Mapping[str, str], roles: _Roles) -> list[Colu
         column = table.columns.get(name)
         role = fixed.get(name) or _role(table, name, roles)
         if column is None and name not in fixed:
-            role = f"left out: {'text' if kind == 'string' else kind}"
+            role = f"left out: {_left_out(name, kind)}"
         missing = None if column is None else column.missing or 0
         found.append(Column(name, kind, role, missing))
     return found
+
+
+def _left_out(name: str, kind: str) -> str:
+    if not name:
+        return "no name"
+    return "text" if kind == "string" else kind
 
 
 def _role(table: Table, name: str, roles: _Roles) -> str:
@@ -325,7 +348,8 @@ def _code(
 ) -> list[str]:
     """Return the lines that read the table and make windows of it."""
     lines = ["import windeck as wd", ""]
-    lines += call("table", literal(path), "wd.Table.read", options)
+    shown = {**options, "missing": Code("[]")} if options.get("missing") == [] else options
+    lines += call("table", literal(path), "wd.Table.read", shown)
     named: dict[str, list[str]] = {}
     for column in columns:
         named.setdefault(column.role, []).append(column.name)
