@@ -140,7 +140,8 @@ wheel: $(VENV)/.wheels  ## a wheel of this machine's compiler in dist/, tested a
 	$(BIN)/python packaging/wheels.py test --arguments $(ARGS)
 
 # With pyenv: PYENV_VERSION=3.10:3.11:3.12 make wheels
-PYTHONS ?= $(shell for minor in 10 11 12 13 14; do python3.$$minor -c '' 2>/dev/null && echo python3.$$minor; done)
+# The last command succeeds: make takes nothing from a shell whose status is 127.
+PYTHONS ?= $(shell for minor in 10 11 12 13 14; do python3.$$minor -c '' 2>/dev/null && echo python3.$$minor; done; true)
 
 wheels: $(VENV)/.wheels  ## Linux wheels in dist/ for the Pythons of the PATH or PYTHONS, against an old glibc
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python packaging/wheels.py build $(PYTHONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -53,6 +54,18 @@ def test_the_makefile_installs_extras_and_groups_that_exist() -> None:
     for extras, groups in calls:
         assert set(extras.split("$(comma)")) <= EXTRAS.keys()
         assert set(groups.split()) <= GROUPS.keys()
+
+
+def test_make_wheels_builds_for_the_pythons_of_the_path(tmp_path: Path) -> None:
+    """The one that is asked for last is not among them."""
+    for name in ("python3.12", "python3.10"):
+        (tmp_path / name).symlink_to("/bin/true")
+    make = shutil.which("make") or pytest.skip("needs make")
+    command = [make, "-n", "-o", ".venv/.wheels", "wheels", "SHELL=/bin/sh"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.rstrip().endswith("build python3.10 python3.12")
 
 
 def test_the_sdist_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+from windeck.io.conversion import number_dtype
 from windeck.io.local_files import atomic_file, write_buffers
 
 Tokens = npt.NDArray[np.integer]
@@ -134,7 +135,7 @@ def write_shard(
     path: Path, texts: Sequence[Tokens], kind: pa.DataType, batch_per_document: bool
 ) -> None:
     """Write one Arrow file with a column ``tokens``, uncompressed, so that it can be mapped."""
-    arrays = [pa.array(text.astype(kind.to_pandas_dtype())) for text in texts]
+    arrays = [pa.array(text.astype(number_dtype(kind))) for text in texts]
     if batch_per_document:
         batches = [pa.record_batch([array], names=["tokens"]) for array in arrays]
         schema = pa.schema([("tokens", kind)])

@@ -13,6 +13,7 @@ from windeck.columns.dtypes import Array, Int64s
 from windeck.io.conversion import (
     decode_numbers,
     is_categorical,
+    number_dtype,
     plain_numbers,
     time_dtype,
     to_dictionary,
@@ -175,16 +176,13 @@ def _cast_floats(name: str, array: Any, kind: Any, where: str, row: int) -> Any:
     cast = array.cast(kind, safe=False)
     if kind.bit_width < array.type.bit_width:
         # Not `pc.is_inf`, which has no 16-bit floats.
-        wide, narrow = (
-            np.isinf(one.to_numpy(zero_copy_only=False))
-            for one in (array.fill_null(0), cast.fill_null(0))
-        )
+        wide, narrow = (np.isinf(one.to_numpy(zero_copy_only=False)) for one in (array, cast))
         lost = narrow & ~wide
         if lost.any():
             place = int(np.argmax(lost))
             raise OverflowError(
                 f"column {name!r} of {where!r} has {array[place].as_py()} in row {row + place}, "
-                f"too large for dtype={kind.to_pandas_dtype().__name__}"
+                f"too large for dtype={number_dtype(kind)}"
             )
     return cast
 
