@@ -19,6 +19,7 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import is_bits, is_floating
 from windeck.table.table import Table
+from windeck.windows.number_types import check_exact, common_dtype
 from windeck.windows.scaler import Scaler
 from windeck.windows.scaler_fitting import Float64
 from windeck.windows.specification import FLOATING, WindowSpec
@@ -51,6 +52,8 @@ class BatchKey:
         with it.
     fills_nan
         True where something can be missing, and NaN becomes `fill`, with or without a mask.
+    exact
+        Columns of integers, every value of which must be in `dtype`.
     """
 
     name: str
@@ -64,6 +67,7 @@ class BatchKey:
     mask: bool = False
     fill: float = 0.0
     fills_nan: bool = False
+    exact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def _resolve_dtypes(
     Raises
     ------
     TypeError
-        If the columns of a key have different dtypes.
+        If the columns of a key have dtypes that none can hold.
     ValueError
         If an integer key cannot hold `fill`, or a column has the name of one of `INDEX_KEYS`.
     """
@@ -154,10 +158,11 @@ def _resolve_dtypes(
     resolved = []
     for key in keys:
         by_column = {name: spec.dtypes.of(columns[name], name in scaled) for name in key.columns}
-        dtype = _common_dtype(key.name, by_column, columns)
+        dtype, exact = common_dtype(key.name, by_column, columns, dict(spec.dtypes.by_column))
         fills_nan = key.padded or any(can_miss(columns[name]) for name in key.columns)
         _check_fill(fill, dtype, key.name)
-        resolved.append(replace(key, dtype=dtype, fill=fill, fills_nan=fills_nan))
+        exact = tuple(name for name in exact if name not in scaled)
+        resolved.append(replace(key, dtype=dtype, fill=fill, fills_nan=fills_nan, exact=exact))
     for key in resolved:
         if key.name in INDEX_KEYS:
             raise ValueError(
@@ -213,21 +218,6 @@ def _select_keys(
         if key.name in wanted
     ]
     return chosen, tuple(name for name in INDEX_KEYS if name in wanted)
-
-
-def _common_dtype(key: str, dtypes: Mapping[str, str], columns: Mapping[str, ColumnData]) -> str:
-    """Return the dtype of the columns of a key, or raise a TypeError that names a column."""
-    expected = next((d for d in dtypes.values() if d in FLOATING), next(iter(dtypes.values())))
-    for name, found in dtypes.items():
-        if found != expected:
-            kind = " (the codes of a category)" if columns[name].categories is not None else ""
-            other = next(one for one, d in dtypes.items() if d == expected)
-            raise TypeError(
-                f"column {name!r} of {key} is {found}{kind}, expected {expected} as column "
-                f"{other!r}: give it another role, or ask for the cast by "
-                f"dtype={{{name!r}: {expected!r}}}"
-            )
-    return expected
 
 
 def _check_fill(fill: float, dtype: str, key: str) -> None:
@@ -302,6 +292,8 @@ class FieldPlan:
         native = {name: _native_column(name, columns[name]) for name in self.names}
         fields = []
         for key in self._keys:
+            for name in key.exact:
+                check_exact(columns[name], key.name, key.dtype)
             own = [self.columns.index(name) for name in key.columns]
             is_scaled = not self._scaled.isdisjoint(key.columns)
             fields.append(

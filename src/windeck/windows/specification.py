@@ -72,8 +72,13 @@ class ColumnRoles:
         known: Names,
         past: Names,
         static: Names,
+        *,
+        kept: Iterable[str] = (),
     ) -> ColumnRoles:
-        """Check the names given; targets default to the columns not named elsewhere."""
+        """Check the names given; targets default to the columns not named elsewhere.
+
+        Text is no target by default where a number beside it is floating, unless it is in `kept`.
+        """
         covariates = {
             "known_covariates": names_of(known),
             "past_covariates": names_of(past),
@@ -81,7 +86,13 @@ class ColumnRoles:
         }
         if target is None:
             taken = {name for names in covariates.values() for name in names}
-            targets = tuple(name for name in table.column_names if name not in taken)
+            found = {n: table.column(n) for n in table.column_names if n not in taken}
+            only_numbers = any(is_floating(column.dtype) for column in found.values())
+            targets = tuple(
+                name
+                for name, column in found.items()
+                if column.categories is None or not only_numbers or name in kept
+            )
         else:
             targets = names_of(target)
         named = {"target_columns": targets, **covariates}

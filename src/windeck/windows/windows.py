@@ -83,7 +83,8 @@ class Windows:
     dilation
         Rows from one step to the next.
     target_columns
-        Columns to predict. Default: every column not named elsewhere.
+        Columns to predict. Default: every column not named elsewhere, but no text beside floats,
+        which with ``layout="columns"`` is a key of its own.
     known_covariates, past_covariates, static_covariates
         Columns known in the future too; known in the past only; constant in a series, of which the
         first row is read. Static columns are read once, to warn of those that vary. A column has
@@ -145,7 +146,7 @@ class Windows:
     KeyError
         If a column or a key does not exist; the message names similar ones.
     TypeError
-        If the columns of a key have different dtypes: columns are cast only on request.
+        If the columns of a key have dtypes that none can hold, such as text beside numbers.
     ValueError
         If sizes are out of range, if no window fits, or if an integer key cannot hold `fill`.
 
@@ -215,8 +216,14 @@ class Windows:
             min_prediction_length,
             anchor,
         )
+        cast = dtype if isinstance(dtype, Mapping) else ()
         roles = ColumnRoles.from_names(
-            table, target_columns, known_covariates, past_covariates, static_covariates
+            table,
+            target_columns,
+            known_covariates,
+            past_covariates,
+            static_covariates,
+            kept=table.column_names if layout == "columns" else cast,
         )
         spec = WindowSpec(
             span=span,
