@@ -17,8 +17,19 @@ MODULES = sorted(
 )
 
 
+#: The package that the examples of a module need, besides those of all.
+NEEDS = {
+    "windeck.adapters.darts": "darts",
+    "windeck.adapters.gluonts": "gluonts",
+    "windeck.adapters.neuralforecast": "pandas",
+    "windeck.adapters.pytorch_forecasting": "pytorch_forecasting",
+    "windeck.checkpoint.stores.leveldb": "plyvel",
+}
+
+
+@pytest.mark.filterwarnings("ignore:::(?!windeck)")  # of the imports of other libraries
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    if name.endswith("stores.leveldb"):
-        pytest.importorskip("plyvel")
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     assert not doctest.testmod(import_module(name)).failed

@@ -15,6 +15,12 @@ from typing import Any
 
 MODULES = (
     "windeck",
+    "windeck.adapters",
+    "windeck.adapters.darts",
+    "windeck.adapters.gluonts",
+    "windeck.adapters.neuralforecast",
+    "windeck.adapters.pytorch_forecasting",
+    "windeck.adapters.time_series_library",
     "windeck.checkpoint",
     "windeck.checkpoint.stores",
     "windeck.checkpoint.dcp",

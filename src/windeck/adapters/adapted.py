@@ -1,0 +1,79 @@
+"""A loader with batches in the form of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+from windeck.loader import Loader
+
+__all__ = ["AdaptedLoader", "array_of", "is_observed"]
+
+T = TypeVar("T")
+Batch = Mapping[str, Tensor]
+
+
+class AdaptedLoader(Generic[T]):
+    """The batches of a `windeck.Loader`, each in the form of another library.
+
+    Loops, length and state are those of the loader, so it resumes exactly, with any batch size and
+    world size. Trainers take it wherever they take a `DataLoader`.
+
+    Attributes
+    ----------
+    loader : windeck.Loader
+        Position, epoch and step, and the object for `windeck.checkpoint`.
+    convert
+        The function from a batch of the loader to a batch of the library.
+
+    Examples
+    --------
+    >>> import numpy as np, windeck as wd
+    >>> table = wd.Table.from_columns({"load": np.arange(100.0)})
+    >>> loader = wd.Loader(wd.Windows(table, context_length=8), batch_size=16)
+    >>> pasts = AdaptedLoader(loader, lambda batch: batch["past_target"])
+    >>> next(iter(pasts)).shape, pasts.state_dict()["position"]
+    (torch.Size([16, 8, 1]), 16)
+    """
+
+    def __init__(self, loader: Loader, convert: Callable[[dict[str, Tensor]], T]) -> None:
+        self.loader, self.convert = loader, convert
+
+    def __len__(self) -> int:
+        """Return the number of batches in the whole current epoch; see `windeck.Loader`."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.convert, self.loader)
+
+    def state_dict(self, *, step: int | None = None) -> dict[str, Any]:
+        """Return the state of the loader, fit for JSON; see `windeck.Loader.state_dict`."""
+        return self.loader.state_dict(step=step)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of this class or of a `windeck.Loader`; errors as there."""
+        self.loader.load_state_dict(state)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.loader!r})"
+
+
+def array_of(batch: Batch, key: str, cure: str) -> Tensor:
+    """Return an array of a batch.
+
+    Raises
+    ------
+    KeyError
+        If the batch lacks the key; the message ends with `cure`.
+    """
+    if key not in batch:
+        raise KeyError(f"the batch has no {key!r}, only {list(batch)}: {cure}")
+    return batch[key]
+
+
+def is_observed(batch: Batch, key: str, like: Tensor) -> Tensor:
+    """Return the mask of a key as numbers: 1 where a value is observed, in the dtype of `like`."""
+    cure = "give the windows masks, by masks=True or among their `keys`"
+    return array_of(batch, f"{key}_mask", cure).to(like.dtype)

@@ -1,0 +1,100 @@
+"""Batches for the univariate models of NeuralForecast, which cut windows in their training step."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from windeck.adapters.adapted import AdaptedLoader, array_of, is_observed
+from windeck.loader import Loader
+from windeck.windows.specification import ColumnRoles
+
+__all__ = ["loader"]
+
+
+def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[str, Any]]:
+    """Return a loader of batches from which a training step cuts each window of windeck once.
+
+    A batch is that of NeuralForecast for `batch_size` series with as many rows as a window. Make
+    the model with ``windows_batch_size=None`` and ``start_padding_enabled=False``, and train by
+    Lightning, as `fit` of the model does::
+
+        model.val_size = model.test_size = 0
+        trainer = pytorch_lightning.Trainer(**model.trainer_kwargs)
+        trainer.fit(model, loader(windows, batch_size=256, shuffle=True, seed=7))
+
+    Parameters
+    ----------
+    data : Windows or BalancedWindows
+        ``context_length=input_size``, ``prediction_length=h``, no gap, one target, and columns of
+        float32. Known covariates have the names of `futr_exog_list`, past covariates those of
+        `hist_exog_list`, static covariates those of `stat_exog_list`.
+    batch_size, **options
+        As for `windeck.Loader`.
+
+    Raises
+    ------
+    TypeError
+        If `data` has no columns with roles.
+    ValueError
+        If there are several targets.
+
+    Notes
+    -----
+    ``available_mask`` is 0 where a target is missing or padding. Past covariates are 0 in the
+    future, which models do not read.
+
+    Examples
+    --------
+    >>> import numpy as np, windeck as wd
+    >>> table = wd.Table.from_columns({"load": np.arange(100, dtype=np.float32)})
+    >>> windows = wd.Windows(table, context_length=8, prediction_length=2)
+    >>> batch = next(iter(loader(windows, batch_size=16)))
+    >>> batch["temporal"].shape, list(batch["temporal_cols"])
+    (torch.Size([16, 2, 10]), ['load', 'available_mask'])
+    """
+    import pandas as pd
+
+    roles = getattr(getattr(data, "windows", data), "roles", None)
+    if not isinstance(roles, ColumnRoles):
+        raise TypeError(f"`data` must be Windows or BalancedWindows, got a {type(data).__name__}")
+    if len(roles.target) != 1:
+        raise ValueError(
+            f"`data` must have one target column, got {', '.join(roles.target)}: multivariate "
+            "models of NeuralForecast take all series of a time step together"
+        )
+    fields = {
+        "temporal_cols": pd.Index([*roles.target, *roles.known, *roles.past, "available_mask"]),
+        "y_idx": 0,
+    }
+    if roles.static:
+        fields["static_cols"] = pd.Index(roles.static)
+    made = Loader(data, batch_size=batch_size, **options)
+    return AdaptedLoader(made, partial(to_batch, fields=fields))
+
+
+def to_batch(batch: dict[str, Tensor], *, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return ``temporal`` of shape (batch, columns, time), ``static`` and the fields."""
+    steps = torch.cat([_steps(batch, part) for part in ("past", "future")], dim=1)
+    made = {"temporal": steps.transpose(1, 2), **fields}
+    if "static" in batch:
+        made["static"] = batch["static"]
+    return made
+
+
+def _steps(batch: dict[str, Tensor], part: str) -> Tensor:
+    """Return all columns of the past or of the future: (batch, time, columns)."""
+    cure = "give the windows layout='btc', a `prediction_length`, and these keys"
+    target = array_of(batch, f"{part}_target", cure)
+    columns = [target]
+    if (known := batch.get(f"{part}_known")) is not None:
+        columns.append(known)
+    if (covariates := batch.get("past_covariates")) is not None:
+        if part == "future":
+            covariates = covariates.new_zeros((*target.shape[:2], covariates.shape[-1]))
+        columns.append(covariates)
+    columns.append(is_observed(batch, f"{part}_target", target))
+    return torch.cat(columns, dim=2)
