@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import pickle
+import zoneinfo
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,82 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_bad_features(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         stamped(np.arange(4).astype("M8[D]")).with_calendar(**options)
+
+
+ZONES = ("Europe/Berlin", "America/St_Johns", "Asia/Kolkata")
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "m", "h"])
+def test_calendar_features_of_a_zone(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "derived.ROWS_AT_A_TIME", 1000)
+    first = np.datetime64("2024-03-30T00", "h")
+    stamps = (first + np.arange(5000)).astype(f"M8[{unit}]")
+    utc = [time.replace(tzinfo=dt.timezone.utc) for time in stamps.astype("M8[us]").tolist()]
+    names = [ZONES[place // 100 % 3] for place in range(len(stamps))]
+    zones = pa.array(names).dictionary_encode()
+    table = wd.Table.from_columns({"t": stamps, "zone": zones}, timestamp_column="t")
+    options: dict[str, Any] = {"encoding": "scaled", "dtype": "float64"}
+    one = table.with_calendar(PERIODS, time_zone="America/St_Johns", **options)
+    each = table.with_calendar(PERIODS, time_zone="zone", **options)
+    for found, used in ((one, ["America/St_Johns"] * len(utc)), (each, names)):
+        local = [at.astimezone(zoneinfo.ZoneInfo(zone)) for at, zone in zip(utc, used, strict=True)]
+        for name, period in PERIODS.items():
+            places = np.array([turns(time, name) for time in local])
+            np.testing.assert_array_equal(found[name], places / (period - 1) - 0.5)
+
+
+def test_features_of_a_zone_go_on_in_the_future() -> None:
+    hours = np.datetime64("2024-03-30", "h") + np.arange(60)
+    zones = pa.array(["Europe/Berlin"] * 24 + ["Asia/Kolkata"] * 24).dictionary_encode()
+    columns = {"x": np.arange(48.0), "t": np.tile(hours[:24], 2), "zone": zones}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 24, 48])
+    table = table.with_calendar("hour", encoding="scaled", time_zone="zone", dtype="float64")
+    table = pickle.loads(pickle.dumps(table))
+    windows = wd.Windows(
+        table, context_length=3, prediction_length=10, target_columns="x", known_covariates="hour"
+    )
+    found = windows.latest(future=True).gather([0, 1])["future_known"][:, :, 0]
+    for row, zone in zip(found, ("Europe/Berlin", "Asia/Kolkata"), strict=True):
+        utc = [time.replace(tzinfo=dt.timezone.utc) for time in hours[24:34].tolist()]
+        expected = [at.astimezone(zoneinfo.ZoneInfo(zone)).hour / 23 - 0.5 for at in utc]
+        np.testing.assert_array_equal(row, expected)
+
+
+def test_calendar_features_of_rows_that_are_added() -> None:
+    hours = np.datetime64("2024-03-30", "h") + np.array([0, 1, 5, 40, 41, 0, 9])
+    zones = pa.array(["Europe/Berlin"] * 5 + ["Asia/Kolkata"] * 2).dictionary_encode()
+    columns = {"x": np.arange(7.0), "t": hours, "zone": zones}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 5, 7])
+    table = table.with_calendar(["hour", "age"], time_zone="zone")
+    found = table.regularize("1h")
+    assert found.column_names == table.column_names
+    names = np.repeat(["Europe/Berlin", "Asia/Kolkata"], np.diff(found.offsets))
+    again = wd.Table.from_columns(
+        {"t": found.timestamps, "zone": pa.array(names).dictionary_encode()},
+        timestamp_column="t", offsets=found.offsets,
+    ).with_calendar(["hour", "age"], time_zone="zone")  # fmt: skip
+    for name in ("hour_sin", "hour_cos", "age"):
+        np.testing.assert_array_equal(found[name], again[name])
+        assert found.column(name).missing == 0
+        assert found.column(name).calendar == table.column(name).calendar
+
+
+def test_zones_of_calendars_are_checked() -> None:
+    hours = np.datetime64("2024-03-30", "h") + np.arange(2)
+    columns = {"x": np.arange(2.0), "t": hours, "zone": pa.array(["Mars", "Mars"])}
+    columns["zone"] = columns["zone"].dictionary_encode()
+    columns["lost"] = pa.array(["UTC", None]).dictionary_encode()
+    table = wd.Table.from_columns(columns, timestamp_column="t")
+    for zone, error, message in (
+        ("Berlin", ValueError, "`time_zone` must be the name of a time zone .*, got 'Berlin'"),
+        ("zone", ValueError, "`time_zone` must be the name of a time zone .*, got 'Mars'"),
+        ("x", TypeError, "column 'x', the `time_zone`, is float64; expected names of zones"),
+        ("lost", ValueError, "column 'lost' has no zone in row 1; expected one in each row"),
+    ):
+        with pytest.raises(error, match=message):
+            table.with_calendar("hour", time_zone=zone)
+    with pytest.raises(TypeError, match=r"the timestamps are dates .*, which have no zone"):
+        stamped(hours.astype("M8[D]")).with_calendar("hour", time_zone="UTC")
 
 
 def test_calendars_need_dates() -> None:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck.columns.dtypes import Array, Int64s
-from windeck.columns.times import cast_times
+from windeck.columns.times import arrow_times, cast_times
 
-__all__ = ["AGE", "CalendarFeature", "features_of"]
+__all__ = ["AGE", "CalendarFeature", "features_of", "local_times"]
 
 
 class _Cycle(NamedTuple):
@@ -50,6 +50,10 @@ class CalendarFeature:
         "log" is that of the age.
     dtype : str
         Floating dtype of the values.
+    zone : str or None
+        Zone in whose local time the feature is; time stamps are in UTC then.
+    zone_column : str or None
+        Column of the table with the names of such zones, instead of one.
 
     Examples
     --------
@@ -62,8 +66,10 @@ class CalendarFeature:
     kind: str
     encoding: str
     dtype: str
+    zone: str | None = None
+    zone_column: str | None = None
 
-    def values(self, stamps: Array | None, ages: Int64s) -> Array:
+    def values(self, stamps: Array | None, ages: Int64s, zones: Array | None = None) -> Array:
         """Return the values of rows.
 
         Parameters
@@ -72,15 +78,20 @@ class CalendarFeature:
             None for the age alone.
         ages : int64 ndarray, shape (rows,)
             Number of rows since the series began.
+        zones : array of str, shape (rows,), optional
+            The zone of each row, of a feature with a `zone_column`.
         """
-        return self.encode(self.places(stamps, ages)).astype(self.dtype)
+        return self.encode(self.places(stamps, ages, zones)).astype(self.dtype)
 
-    def places(self, stamps: Array | None, ages: Int64s | None) -> Int64s:
+    def places(
+        self, stamps: Array | None, ages: Int64s | None, zones: Array | None = None
+    ) -> Int64s:
         """Return the places of rows in the cycle of the feature, from 0; of the age, `ages`."""
         if self.kind == AGE:
             assert ages is not None
             return ages
         assert stamps is not None
+        stamps = self._local(stamps, zones)
         cycle = _CYCLES[self.kind]
         units = cast_times(stamps, f"M8[{cycle.unit}]", floor=True)
         if not cycle.within:
@@ -88,6 +99,17 @@ class CalendarFeature:
         began = cast_times(stamps.astype(f"M8[{cycle.within}]"), units.dtype)
         since: Int64s = (units - began).astype(np.int64)
         return since
+
+    def _local(self, stamps: Array, zones: Array | None) -> Array:
+        """Return time stamps as local times of their zones."""
+        if self.zone_column is None:
+            return stamps if self.zone is None else local_times(stamps, self.zone)
+        assert zones is not None
+        found = arrow_times(stamps).copy()
+        for zone in np.unique(zones).tolist():
+            rows = zones == zone
+            found[rows] = local_times(stamps[rows], zone)
+        return found
 
     def encode(self, places: Int64s) -> Array:
         """Return the values of places, in float64."""
@@ -102,7 +124,32 @@ class CalendarFeature:
         return found
 
 
-def features_of(kinds: Iterable[str], encoding: str, dtype: Any) -> list[CalendarFeature]:
+def local_times(stamps: Array, zone: str) -> Array:
+    """Return time stamps in UTC as local times of a zone, in a unit that Arrow has.
+
+    Examples
+    --------
+    >>> local_times(np.array(["2024-07-01T23:00"], "M8[s]"), "Europe/Berlin")
+    array(['2024-07-02T01:00:00'], dtype='datetime64[s]')
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = arrow_times(stamps)
+    unit = str(np.datetime_data(times.dtype)[0])
+    moments = pa.array(times.view(np.int64)).cast(pa.timestamp(unit, "UTC"))
+    local = pc.local_timestamp(moments.cast(pa.timestamp(unit, zone))).cast(pa.int64())
+    found: Array = np.array(local).view(times.dtype)
+    return found
+
+
+def features_of(
+    kinds: Iterable[str],
+    encoding: str,
+    dtype: Any,
+    zone: str | None = None,
+    zone_column: str | None = None,
+) -> list[CalendarFeature]:
     """Return the columns of calendar features; options are those of `Table.with_calendar`.
 
     Raises
@@ -119,13 +166,16 @@ def features_of(kinds: Iterable[str], encoding: str, dtype: Any) -> list[Calenda
     floating = np.dtype(dtype)
     if floating.kind != "f":
         raise TypeError(f"`dtype` must be a floating dtype of NumPy, got {floating}")
+    zones = zone, zone_column
     found = []
     for kind in dict.fromkeys(kinds):
         if kind == AGE:
             found.append(CalendarFeature(kind, kind, "log", floating.name))
         elif encoding == "scaled":
-            found.append(CalendarFeature(kind, kind, encoding, floating.name))
+            found.append(CalendarFeature(kind, kind, encoding, floating.name, *zones))
         else:
-            pair = ("sin", "cos")
-            found += [CalendarFeature(f"{kind}_{e}", kind, e, floating.name) for e in pair]
+            found += [
+                CalendarFeature(f"{kind}_{part}", kind, part, floating.name, *zones)
+                for part in ("sin", "cos")
+            ]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -13,6 +13,7 @@ from windeck import _core
 from windeck.columns.calendar import AGE, CalendarFeature, features_of
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s
+from windeck.columns.times import check_zone
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
 ROWS_AT_A_TIME = 1 << 18
@@ -57,19 +58,28 @@ def calendar_features(
     features: str | Iterable[str],
     encoding: str,
     dtype: Any,
-    taken: Container[str],
+    zone: str | None,
+    columns: Mapping[str, ColumnData],
 ) -> list[CalendarFeature]:
     """Return descriptions of the columns of calendar features; see `Table.with_calendar`.
 
-    `taken` has the names of the columns that the table has.
+    `columns` are those that the table has.
     """
     kinds = (features,) if isinstance(features, str) else tuple(features)
-    found = features_of(kinds, encoding, dtype)
+    zones = (zone, None)
+    if zone is not None:
+        zones = _zone_of(zone, columns)
+        if stamps is not None and np.datetime_data(stamps.dtype)[0] in ("Y", "M", "W", "D"):
+            raise TypeError(
+                f"`time_zone` is {zone!r}, and the timestamps are dates ({stamps.dtype}), which "
+                "have no zone; expected times"
+            )
+    found = features_of(kinds, encoding, dtype, *zones)
     if set(kinds) - {AGE} and (stamps is None or stamps.dtype.kind != "M"):
         given = "none" if stamps is None else str(stamps.dtype)
         raise TypeError(f"calendar features need time stamps of dates or times, got {given}")
     for feature in found:
-        if feature.name in taken:
+        if feature.name in columns:
             raise ValueError(
                 f"the table has a column {feature.name!r}, the name of a calendar feature; "
                 "expected another name, or a feature that the table lacks"
@@ -77,18 +87,56 @@ def calendar_features(
     return found
 
 
+def _zone_of(zone: str, columns: Mapping[str, ColumnData]) -> tuple[str, None] | tuple[None, str]:
+    """Return a zone and None, or None and the column of zones of this name."""
+    if zone not in columns:
+        check_zone(zone)
+        return zone, None
+    column = columns[zone]
+    if column.categories is None:
+        raise TypeError(
+            f"column {zone!r}, the `time_zone`, is {column.dtype}; expected names of zones, read "
+            "with categories="
+        )
+    if not column.observed().all() or (column.values < 0).any():
+        row = int(np.argmin(column.observed() & (column.values >= 0)))
+        raise ValueError(f"column {zone!r} has no zone in row {row}; expected one in each row")
+    for name in np.unique(column.values).tolist():
+        check_zone(column.categories[name])
+    return None, zone
+
+
+def zones_of(
+    feature: CalendarFeature, columns: Mapping[str, ColumnData], rows: slice | Int64s
+) -> Array | None:
+    """Return the zone of each of some rows, of a feature with a column of zones; else None."""
+    if feature.zone_column is None:
+        return None
+    column = columns[feature.zone_column]
+    assert column.categories is not None
+    names: Array = np.array(column.categories)[column.values[rows]]
+    return names
+
+
 def calendar_columns(
-    features: Sequence[CalendarFeature], stamps: Array | None, offsets: Int64s
+    features: Sequence[CalendarFeature],
+    stamps: Array | None,
+    offsets: Int64s,
+    old: Mapping[str, ColumnData],
 ) -> dict[str, Array]:
-    """Return the values of calendar features of all rows, by name."""
+    """Return the values of calendar features of all rows, by name.
+
+    `old` has the columns of zones.
+    """
     num_rows = int(offsets[-1])
     columns = {one.name: aligned_empty((num_rows,), np.dtype(one.dtype)) for one in features}
-    for kind, group in groupby(features, lambda feature: feature.kind):
+    for (kind, *_), group in groupby(features, lambda one: (one.kind, one.zone, one.zone_column)):
         alike = list(group)
         for start in range(0, num_rows, ROWS_AT_A_TIME):
             rows = slice(start, min(start + ROWS_AT_A_TIME, num_rows))
             ages = _ages(offsets, rows) if kind == AGE else None
-            places = alike[0].places(None if stamps is None else stamps[rows], ages)
+            zones = zones_of(alike[0], old, rows)
+            places = alike[0].places(None if stamps is None else stamps[rows], ages, zones)
             for feature in alike:
                 columns[feature.name][rows] = feature.encode(places)
     return columns
@@ -99,3 +147,29 @@ def _ages(offsets: Int64s, rows: slice) -> Int64s:
     numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
     series = np.searchsorted(offsets, numbers, side="right") - 1
     return numbers - offsets[series]
+
+
+def again(
+    old: Mapping[str, ColumnData],
+    columns: Mapping[str, ColumnData],
+    stamps: Array,
+    offsets: Int64s,
+) -> dict[str, ColumnData]:
+    """Return the calendar features among old columns for other rows, whose columns are given.
+
+    A row that was added has the zone of the row before.
+    """
+    features = [one.calendar for one in old.values() if one.calendar is not None]
+    zones = {one.zone_column for one in features if one.zone_column is not None}
+    filled = {name: _filled(columns[name]) for name in zones}
+    values = calendar_columns(features, stamps, offsets, filled)
+    return {
+        one.name: ColumnData(one.name, values[one.name], missing=0, calendar=one)
+        for one in features
+    }
+
+
+def _filled(column: ColumnData) -> ColumnData:
+    """Return codes with those of the row before where they are missing; the first one is not."""
+    rows = np.where(column.observed(), np.arange(len(column.values)), 0)
+    return replace(column, values=column.values[np.maximum.accumulate(rows)], validity=None)

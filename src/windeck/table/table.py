@@ -903,6 +903,7 @@ class Table:
         *,
         encoding: Literal["sincos", "scaled"] = "sincos",
         dtype: Any = "float32",
+        time_zone: str | None = None,
     ) -> Table:
         """Return the table with calendar features of its time stamps as columns.
 
@@ -916,6 +917,9 @@ class Table:
             cycle has 60, 24, 7, 31, 366 or 12 values. "scaled" makes one, ``hour``, from -0.5 for
             the first to 0.5 for the last value. ``age`` is one column with both.
         dtype : floating dtype
+        time_zone : str, optional
+            Zone of the local times of which the features are, or a column of the table with the
+            names of zones. Timestamps are in UTC then. By default they are taken as stored.
 
         Raises
         ------
@@ -926,8 +930,8 @@ class Table:
         Notes
         -----
         The values are computed once, in O(rows) time, and take `dtype` for each row and column.
-        Time stamps are taken as they are stored, without a time zone. The table remembers which
-        columns are calendar features, so that `Windows.latest` computes those of a forecast.
+        The table remembers which columns are calendar features, so that `Windows.latest` computes
+        those of a forecast.
 
         Examples
         --------
@@ -938,8 +942,10 @@ class Table:
         [-0.5, -0.23999999463558197, 0.5]
         """
         self._check_in_memory("with_calendar()")
-        made = derived.calendar_features(self.timestamps, features, encoding, dtype, self._columns)
-        columns = derived.calendar_columns(made, self.timestamps, self.offsets)
+        made = derived.calendar_features(
+            self.timestamps, features, encoding, dtype, time_zone, self._columns
+        )
+        columns = derived.calendar_columns(made, self.timestamps, self.offsets, self._columns)
         found = derived.add_columns(self._columns, columns, self.num_rows)
         # No feature is NaN, so none is looked for in batches.
         found |= {one.name: replace(found[one.name], missing=0, calendar=one) for one in made}
@@ -959,8 +965,8 @@ class Table:
 
         Rows that are added are missing in all columns: NaN in floating ones, else null. Columns
         keep their dtypes and categories; integers stay integers. The first row of a series is never
-        an added one, so static covariates are unchanged. Calendar features are missing in added
-        rows: make them afterwards.
+        an added one, so static covariates are unchanged. Calendar features are computed for all
+        rows.
 
         Parameters
         ----------
@@ -1023,8 +1029,9 @@ class Table:
             )
         most = None if max_rows is None else check_integer("max_rows", max_rows)
         grid, own = grid_of(self.timestamps.dtype, step, origin, off_grid, time_zone)
+        calendar = {name for name, one in self._columns.items() if one.calendar is not None}
         found = regular.regularize(
-            self._columns,
+            {name: one for name, one in self._columns.items() if name not in calendar},
             self.timestamps,
             self._layout,
             grid,
@@ -1036,7 +1043,10 @@ class Table:
             return self
         time = ColumnData("", found.stamps, missing=0, time_zone=self.time_zone)
         origin_of_files = None if self.origin is None else replace(self.origin, mapped=False)
-        loaded = LoadedColumns(found.columns, [], time, None, origin_of_files, owned=True)
+        columns = {one.name: one for one in found.columns}
+        columns |= derived.again(self._columns, columns, found.stamps, found.layout.offsets)
+        ordered = [columns[name] for name in self._columns]
+        loaded = LoadedColumns(ordered, [], time, None, origin_of_files, owned=True)
         return Table(loaded, found.layout)._named(self.id_columns, self.timestamp_column)
 
     def with_missing_counts(self) -> Table:
