@@ -1,9 +1,12 @@
-"""Calendar features: columns that are functions of the time stamp of a row, or of its place."""
+"""Calendar features: columns that are functions of the time stamp of a row, or of its place.
+
+Dates of a table, such as holidays, are such a function too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +14,7 @@ import numpy as np
 from windeck.columns.dtypes import Array, Int64s
 from windeck.columns.times import arrow_times, cast_times
 
-__all__ = ["AGE", "CalendarFeature", "features_of", "local_times"]
+__all__ = ["AGE", "CalendarFeature", "DateFeature", "date_features", "features_of", "local_times"]
 
 
 class _Cycle(NamedTuple):
@@ -105,7 +108,7 @@ class CalendarFeature:
         if self.zone_column is None:
             return stamps if self.zone is None else local_times(stamps, self.zone)
         assert zones is not None
-        found = arrow_times(stamps).copy()
+        found: Array = arrow_times(stamps).copy()
         for zone in np.unique(zones).tolist():
             rows = zones == zone
             found[rows] = local_times(stamps[rows], zone)
@@ -122,6 +125,103 @@ class CalendarFeature:
             angle = places * (2 * np.pi / _CYCLES[self.kind].period)
             found = np.sin(angle) if self.encoding == "sin" else np.cos(angle)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class DateFeature:
+    """The description of a column that is a function of the local date, and of ids.
+
+    Attributes
+    ----------
+    name, dtype : str
+        Name of the column, and dtype of its values.
+    keys : int64 ndarray, shape (dates,)
+        Number of the group of series and day of each date, as from `_date_keys`, ascending.
+    found : ndarray, shape (dates,)
+        The value of each date; other dates have 0 or False.
+    places : tuple of int
+        The places of the ids in the name of a series that make its group.
+    groups : mapping of ids to int
+    zone : str or None
+        Zone of the local dates; time stamps are in UTC then.
+    """
+
+    name: str
+    dtype: str
+    keys: Int64s
+    found: Array
+    places: tuple[int, ...] = ()
+    groups: Mapping[Any, int] = field(default_factory=dict)
+    zone: str | None = None
+    #: As of a `CalendarFeature`.
+    zone_column: None = None
+
+    def values(self, stamps: Array | None, ages: Int64s, groups: Array | None = None) -> Array:
+        """Return the values of rows; `groups` has the number of the group of each row."""
+        assert stamps is not None
+        local = stamps if self.zone is None else local_times(stamps, self.zone)
+        days = cast_times(local, "M8[D]", floor=True).view(np.int64)
+        keys = _date_keys(np.zeros(len(days), np.int64) if groups is None else groups, days)
+        rows = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
+        values = np.zeros(len(days), self.dtype)
+        if len(self.keys):
+            same = self.keys[rows] == keys
+            values[same] = self.found[rows[same]]
+        return values
+
+    def groups_of(self, names: Sequence[Any]) -> Int64s:
+        """Return the number of the group of each series, -1 for one without dates."""
+        if not self.places:
+            return np.zeros(len(names), dtype=np.int64)
+        parts = (name if isinstance(name, tuple) else (name,) for name in names)
+        keys = (tuple(part[place] for place in self.places) for part in parts)
+        return np.fromiter((self.groups.get(key, -1) for key in keys), np.int64, len(names))
+
+
+def _date_keys(groups: Array, days: Array) -> Int64s:
+    """Return numbers that differ where groups or days of 32 bits do, and ascend with both."""
+    found: Int64s = (groups.astype(np.int64) << 32) + (days.astype(np.int64) + (1 << 31))
+    return found
+
+
+def date_features(
+    days: Array,
+    ids: Mapping[str, Sequence[Any]],
+    columns: Mapping[str, Array],
+    id_columns: Sequence[str],
+    zone: str | None,
+) -> list[DateFeature]:
+    """Return the columns of a table of dates; see `Table.with_dates`.
+
+    Parameters
+    ----------
+    days : datetime64[D] ndarray, shape (dates,)
+    ids : mapping of an id column to the id of each date
+    columns : mapping of name to the value of each date
+    id_columns : names
+        Those of the table of series.
+
+    Raises
+    ------
+    ValueError
+        A date is there twice.
+    """
+    keys = list(zip(*ids.values(), strict=True)) if ids else [()] * len(days)
+    groups = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    numbers = np.fromiter((groups[key] for key in keys), np.int64, len(keys))
+    composite = _date_keys(numbers, days.view(np.int64))
+    order = np.argsort(composite, kind="stable")
+    sorted_keys = composite[order]
+    twice = np.flatnonzero(sorted_keys[1:] == sorted_keys[:-1])
+    if len(twice):
+        row = int(order[twice[0] + 1])
+        where = f" of {', '.join(map(repr, keys[row]))}" if ids else ""
+        raise ValueError(f"the date {days[row]}{where} is there twice; expected each date once")
+    places = tuple(list(id_columns).index(name) for name in ids)
+    return [
+        DateFeature(name, values.dtype.name, sorted_keys, values[order], places, groups, zone)
+        for name, values in columns.items()
+    ]
 
 
 def local_times(stamps: Array, zone: str) -> Array:

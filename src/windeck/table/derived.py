@@ -8,12 +8,22 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from windeck import _core
-from windeck.columns.calendar import AGE, CalendarFeature, features_of
+from windeck._util.text import unknown_column
+from windeck.columns.calendar import (
+    AGE,
+    CalendarFeature,
+    DateFeature,
+    date_features,
+    features_of,
+)
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
-from windeck.columns.dtypes import Array, Int64s
-from windeck.columns.times import check_zone
+from windeck.columns.dtypes import Array, Int64s, is_bits
+from windeck.columns.times import cast_times, check_zone
+from windeck.io.options import pandas_index
+from windeck.io.reading import as_arrow_table
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
 ROWS_AT_A_TIME = 1 << 18
@@ -66,7 +76,7 @@ def calendar_features(
     `columns` are those that the table has.
     """
     kinds = (features,) if isinstance(features, str) else tuple(features)
-    zones = (zone, None)
+    zones: tuple[str | None, str | None] = (None, None)
     if zone is not None:
         zones = _zone_of(zone, columns)
         if stamps is not None and np.datetime_data(stamps.dtype)[0] in ("Y", "M", "W", "D"):
@@ -106,47 +116,76 @@ def _zone_of(zone: str, columns: Mapping[str, ColumnData]) -> tuple[str, None] |
     return None, zone
 
 
-def zones_of(
-    feature: CalendarFeature, columns: Mapping[str, ColumnData], rows: slice | Int64s
+def context_of(
+    feature: CalendarFeature | DateFeature,
+    columns: Mapping[str, ColumnData],
+    names: Sequence[Any],
+    series: Int64s,
+    rows: slice | Int64s,
 ) -> Array | None:
-    """Return the zone of each of some rows, of a feature with a column of zones; else None."""
+    """Return what a feature needs of rows besides their time: their zones, or groups, or None.
+
+    Parameters
+    ----------
+    columns, names
+        The columns of the table, and the names of its series.
+    series, rows
+        The number of the series of each row, and rows of these series with their zones.
+    """
+    if isinstance(feature, DateFeature):
+        return feature.groups_of(names)[series]
     if feature.zone_column is None:
         return None
     column = columns[feature.zone_column]
     assert column.categories is not None
-    names: Array = np.array(column.categories)[column.values[rows]]
-    return names
+    zones: Array = np.array(column.categories)[column.values[rows]]
+    return zones
 
 
 def calendar_columns(
-    features: Sequence[CalendarFeature],
+    features: Sequence[CalendarFeature | DateFeature],
     stamps: Array | None,
     offsets: Int64s,
-    old: Mapping[str, ColumnData],
+    columns: Mapping[str, ColumnData],
+    names: Sequence[Any],
 ) -> dict[str, Array]:
     """Return the values of calendar features of all rows, by name.
 
-    `old` has the columns of zones.
+    `columns` has the columns of zones, and `names` are those of the series.
     """
-    num_rows = int(offsets[-1])
-    columns = {one.name: aligned_empty((num_rows,), np.dtype(one.dtype)) for one in features}
-    for (kind, *_), group in groupby(features, lambda one: (one.kind, one.zone, one.zone_column)):
+    total = int(offsets[-1])
+    found = {one.name: aligned_empty((total,), np.dtype(one.dtype)) for one in features}
+    for _, group in groupby(features, _kind):
         alike = list(group)
-        for start in range(0, num_rows, ROWS_AT_A_TIME):
-            rows = slice(start, min(start + ROWS_AT_A_TIME, num_rows))
-            ages = _ages(offsets, rows) if kind == AGE else None
-            zones = zones_of(alike[0], old, rows)
-            places = alike[0].places(None if stamps is None else stamps[rows], ages, zones)
-            for feature in alike:
-                columns[feature.name][rows] = feature.encode(places)
-    return columns
+        for start in range(0, total, ROWS_AT_A_TIME):
+            rows = slice(start, min(start + ROWS_AT_A_TIME, total))
+            series = _series(offsets, rows)
+            ages = np.arange(rows.start, rows.stop, dtype=np.int64) - offsets[series]
+            context = context_of(alike[0], columns, names, series, rows)
+            times = None if stamps is None else stamps[rows]
+            places = None
+            for one in alike:
+                if isinstance(one, DateFeature):
+                    found[one.name][rows] = one.values(times, ages, context)
+                    continue
+                # Sine and cosine have the same places.
+                places = one.places(times, ages, context) if places is None else places
+                found[one.name][rows] = one.encode(places)
+    return found
 
 
-def _ages(offsets: Int64s, rows: slice) -> Int64s:
-    """Return the number of rows since the series began."""
+def _kind(feature: CalendarFeature | DateFeature) -> tuple[Any, ...]:
+    """Return what features have in common whose places are the same."""
+    if isinstance(feature, DateFeature):
+        return (feature.name,)
+    return feature.kind, feature.zone, feature.zone_column
+
+
+def _series(offsets: Int64s, rows: slice) -> Int64s:
+    """Return the number of the series of each row."""
     numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
-    series = np.searchsorted(offsets, numbers, side="right") - 1
-    return numbers - offsets[series]
+    found: Int64s = np.searchsorted(offsets, numbers, side="right") - 1
+    return found
 
 
 def again(
@@ -154,6 +193,7 @@ def again(
     columns: Mapping[str, ColumnData],
     stamps: Array,
     offsets: Int64s,
+    names: Sequence[Any],
 ) -> dict[str, ColumnData]:
     """Return the calendar features among old columns for other rows, whose columns are given.
 
@@ -162,7 +202,7 @@ def again(
     features = [one.calendar for one in old.values() if one.calendar is not None]
     zones = {one.zone_column for one in features if one.zone_column is not None}
     filled = {name: _filled(columns[name]) for name in zones}
-    values = calendar_columns(features, stamps, offsets, filled)
+    values = calendar_columns(features, stamps, offsets, filled, names)
     return {
         one.name: ColumnData(one.name, values[one.name], missing=0, calendar=one)
         for one in features
@@ -173,3 +213,85 @@ def _filled(column: ColumnData) -> ColumnData:
     """Return codes with those of the row before where they are missing; the first one is not."""
     rows = np.where(column.observed(), np.arange(len(column.values)), 0)
     return replace(column, values=column.values[np.maximum.accumulate(rows)], validity=None)
+
+
+def dated_features(
+    data: Any,
+    date: str,
+    ids: Sequence[str],
+    name: str,
+    zone: str | None,
+    id_columns: Sequence[str],
+    columns: Mapping[str, ColumnData],
+) -> list[DateFeature]:
+    """Return the columns of a table of dates; see `Table.with_dates`.
+
+    `id_columns` and `columns` are those of the table of series.
+    """
+    for one in ids:
+        if one not in id_columns:
+            raise unknown_column(one, id_columns, "the table", "id column")
+    table = as_arrow_table(data)
+    for one in (date, *ids):
+        if one not in table.column_names:
+            raise unknown_column(one, table.column_names, "the table of dates")
+    days = _days(date, table.column(date))
+    values = {
+        one: _date_values(one, table.column(one))
+        for one in table.column_names
+        if one not in (date, *ids, *pandas_index(table.schema))
+    } or {name: np.ones(len(days), dtype=np.bool_)}
+    for one in values:
+        if one in columns:
+            raise ValueError(
+                f"the table has a column {one!r} already; expected another name in the table of "
+                "dates"
+            )
+    keys = {one: table.column(one).to_pylist() for one in ids}
+    return date_features(days, keys, values, id_columns, zone)
+
+
+def _days(name: str, column: Any) -> Array:
+    if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
+        raise TypeError(f"column {name!r} of dates is {column.type}; expected dates")
+    if column.null_count:
+        raise ValueError(f"column {name!r} of dates has missing values; expected none")
+    stamps = np.asarray(column.cast(pa.timestamp("us")) if column.type.bit_width > 32 else column)
+    return cast_times(stamps, "M8[D]", f"column {name!r}")
+
+
+def _date_values(name: str, column: Any) -> Array:
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise TypeError(f"column {name!r} of the table of dates is {kind}; expected numbers, bools")
+    if column.null_count:
+        raise ValueError(f"column {name!r} of the table of dates has missing values; expected none")
+    values: Array = column.to_numpy()
+    return values
+
+
+def steps_since(name: str, column: ColumnData, offsets: Int64s, dtype: np.dtype[Any]) -> Array:
+    """Return the rows since the last event of the series, NaN before the first one. O(rows).
+
+    An event is a row whose value is observed and not 0.
+    """
+    if column.categories is not None:
+        raise TypeError(
+            f"column {name!r} has categories; expected bools or numbers, 0 for no event"
+        )
+    total = len(column.values)
+    found = aligned_empty((total,), dtype)
+    last = -1
+    for start in range(0, total, ROWS_AT_A_TIME):
+        rows = slice(start, min(start + ROWS_AT_A_TIME, total))
+        numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
+        values = column.values[rows]
+        if is_bits(column.dtype):
+            values = values & 0x7FFF  # Without the sign of -0.
+        events = column.observed(rows) & (values != 0)
+        latest = np.maximum.accumulate(np.where(events, numbers, -1))
+        latest = np.maximum(latest, last)
+        last = int(latest[-1])
+        inside = latest >= offsets[_series(offsets, rows)]
+        found[rows] = np.where(inside, numbers - latest, np.nan)
+    return found
