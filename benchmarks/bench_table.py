@@ -1,4 +1,4 @@
-"""Time and peak memory of reading few columns of a wide file."""
+"""Time and peak memory of reading few columns of a wide file; time of regular series."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
-from measure import Row, compare, limit
+from measure import Row, compare, compare_costs, limit
 from pyarrow import feather, parquet
 
 import windeck as wd
 
 WIDTH, USED, ROWS = 96, 6, 200_000
+SERIES, LENGTH = 10_000, 1000
 SIX = [f"c{place}" for place in range(0, WIDTH, WIDTH // USED)]
 
 #: The high-water mark of a process of its own, less what its imports took.
@@ -61,6 +63,7 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for kind, path in write(Path(folder)).items():
             yield from of_file(kind, path)
+    yield from of_irregular_series()
 
 
 def of_file(kind: str, path: Path) -> Iterator[Row]:
@@ -89,3 +92,32 @@ def of_file(kind: str, path: Path) -> Iterator[Row]:
             needed=None,
             bound="what is read beside",
         )
+
+
+def of_irregular_series() -> Iterator[Row]:
+    """Series of a minute, of which each row is missing with a probability of one in ten."""
+    rng = np.random.default_rng(0)
+    kept = rng.random((SERIES, LENGTH)) > 0.1
+    kept[:, [0, -1]] = True
+    minutes = np.tile(np.arange(LENGTH, dtype="M8[m]").astype("M8[us]"), SERIES)[kept.ravel()]
+    load = rng.standard_normal(len(minutes), dtype=np.float32)
+    number = np.repeat(np.arange(SERIES, dtype=np.int32), kept.sum(axis=1))
+    offsets = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    columns = {"load": load, "time": minutes}
+    table = wd.Table.from_columns(columns, offsets=offsets, timestamp_column="time")
+    frame = pl.DataFrame({"number": number, **columns})
+
+    def ours() -> wd.Table:
+        return table.regularize("1m")
+
+    def rival() -> pl.DataFrame:
+        return frame.upsample("time", every="1m", group_by="number", maintain_order=True)
+
+    found, expected = ours(), rival()
+    assert np.array_equal(found.timestamps, expected["time"].to_numpy())
+    assert np.array_equal(found["load"], expected["load"].to_numpy(), equal_nan=True)
+    costs = compare_costs(ours, rival, rounds=7)
+    sides = {"ours": "Table.regularize", "rival": "polars upsample, group_by"}
+    question = f"{len(minutes):,} rows in {SERIES:,} series on a grid, processor time"
+    yield Row(question, **sides, ratio=costs.cpu, needed=1)
+    yield Row("the same, wall time", **sides, ratio=costs.wall, needed=None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import pickle
+import zoneinfo
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,82 @@ def test_bad_features(options: dict[str, Any], error: type[Exception], message: 
         stamped(np.arange(4).astype("M8[D]")).with_calendar(**options)
 
 
+ZONES = ("Europe/Berlin", "America/St_Johns", "Asia/Kolkata")
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "m", "h"])
+def test_calendar_features_of_a_zone(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "derived.ROWS_AT_A_TIME", 1000)
+    first = np.datetime64("2024-03-30T00", "h")
+    stamps = (first + np.arange(5000)).astype(f"M8[{unit}]")
+    utc = [time.replace(tzinfo=dt.timezone.utc) for time in stamps.astype("M8[us]").tolist()]
+    names = [ZONES[place // 100 % 3] for place in range(len(stamps))]
+    zones = pa.array(names).dictionary_encode()
+    table = wd.Table.from_columns({"t": stamps, "zone": zones}, timestamp_column="t")
+    options: dict[str, Any] = {"encoding": "scaled", "dtype": "float64"}
+    one = table.with_calendar(PERIODS, time_zone="America/St_Johns", **options)
+    each = table.with_calendar(PERIODS, time_zone="zone", **options)
+    for found, used in ((one, ["America/St_Johns"] * len(utc)), (each, names)):
+        local = [at.astimezone(zoneinfo.ZoneInfo(zone)) for at, zone in zip(utc, used, strict=True)]
+        for name, period in PERIODS.items():
+            places = np.array([turns(time, name) for time in local])
+            np.testing.assert_array_equal(found[name], places / (period - 1) - 0.5)
+
+
+def test_features_of_a_zone_go_on_in_the_future() -> None:
+    hours = np.datetime64("2024-03-30", "h") + np.arange(60)
+    zones = pa.array(["Europe/Berlin"] * 24 + ["Asia/Kolkata"] * 24).dictionary_encode()
+    columns = {"x": np.arange(48.0), "t": np.tile(hours[:24], 2), "zone": zones}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 24, 48])
+    table = table.with_calendar("hour", encoding="scaled", time_zone="zone", dtype="float64")
+    table = pickle.loads(pickle.dumps(table))
+    windows = wd.Windows(
+        table, context_length=3, prediction_length=10, target_columns="x", known_covariates="hour"
+    )
+    found = windows.latest(future=True).gather([0, 1])["future_known"][:, :, 0]
+    for row, zone in zip(found, ("Europe/Berlin", "Asia/Kolkata"), strict=True):
+        utc = [time.replace(tzinfo=dt.timezone.utc) for time in hours[24:34].tolist()]
+        expected = [at.astimezone(zoneinfo.ZoneInfo(zone)).hour / 23 - 0.5 for at in utc]
+        np.testing.assert_array_equal(row, expected)
+
+
+def test_calendar_features_of_rows_that_are_added() -> None:
+    hours = np.datetime64("2024-03-30", "h") + np.array([0, 1, 5, 40, 41, 0, 9])
+    zones = pa.array(["Europe/Berlin"] * 5 + ["Asia/Kolkata"] * 2).dictionary_encode()
+    columns = {"x": np.arange(7.0), "t": hours, "zone": zones}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 5, 7])
+    table = table.with_calendar(["hour", "age"], time_zone="zone")
+    found = table.regularize("1h")
+    assert found.column_names == table.column_names
+    names = np.repeat(["Europe/Berlin", "Asia/Kolkata"], np.diff(found.offsets))
+    again = wd.Table.from_columns(
+        {"t": found.timestamps, "zone": pa.array(names).dictionary_encode()},
+        timestamp_column="t", offsets=found.offsets,
+    ).with_calendar(["hour", "age"], time_zone="zone")  # fmt: skip
+    for name in ("hour_sin", "hour_cos", "age"):
+        np.testing.assert_array_equal(found[name], again[name])
+        assert found.column(name).missing == 0
+        assert found.column(name).calendar == table.column(name).calendar
+
+
+def test_zones_of_calendars_are_checked() -> None:
+    hours = np.datetime64("2024-03-30", "h") + np.arange(2)
+    columns = {"x": np.arange(2.0), "t": hours, "zone": pa.array(["Mars", "Mars"])}
+    columns["zone"] = columns["zone"].dictionary_encode()
+    columns["lost"] = pa.array(["UTC", None]).dictionary_encode()
+    table = wd.Table.from_columns(columns, timestamp_column="t")
+    for zone, error, message in (
+        ("Berlin", ValueError, "`time_zone` must be the name of a time zone .*, got 'Berlin'"),
+        ("zone", ValueError, "`time_zone` must be the name of a time zone .*, got 'Mars'"),
+        ("x", TypeError, "column 'x', the `time_zone`, is float64; expected names of zones"),
+        ("lost", ValueError, "column 'lost' has no zone in row 1; expected one in each row"),
+    ):
+        with pytest.raises(error, match=message):
+            table.with_calendar("hour", time_zone=zone)
+    with pytest.raises(TypeError, match=r"the timestamps are dates .*, which have no zone"):
+        stamped(hours.astype("M8[D]")).with_calendar("hour", time_zone="UTC")
+
+
 def test_calendars_need_dates() -> None:
     with pytest.raises(TypeError, match="need time stamps of dates or times, got int64"):
         stamped(np.arange(4)).with_calendar()
@@ -201,3 +279,136 @@ def test_calendar_features_replace_no_column() -> None:
     with pytest.raises(ValueError, match="the table has a column 'day_sin'"):
         table.with_calendar("day")
     assert table.with_calendar("month")["month"].tolist() == [0, 1, 2]
+
+
+# --- dates and events ----------------------------------------------------------------------------
+
+
+def by_country(zone: str | None = None) -> tuple[wd.Table, pa.Table, list[dt.datetime]]:
+    """Return three series of hours in two countries, a table of dates, and all local times."""
+    hours = (np.datetime64("2024-03-30T20", "h") + np.arange(60)).astype("M8[s]")
+    columns = {
+        "x": np.arange(180.0),
+        "t": np.tile(hours, 3),
+        "site": np.repeat(["a", "b", "c"], 60),
+        "country": np.repeat(["de", "fr", "xx"], 60),
+    }
+    table = wd.Table.from_columns(columns, timestamp_column="t", id_columns=["site", "country"])
+    days = pa.table(
+        {
+            "country": ["fr", "de", "de"],
+            "day": pa.array([dt.date(2024, 4, 1), dt.date(2024, 4, 1), dt.date(2024, 3, 31)]),
+            "open": pa.array([1.5, 2.5, 3.5], pa.float32()),
+            "free": [True, False, True],
+        }
+    )
+    local = [time.replace(tzinfo=dt.timezone.utc) for time in np.tile(hours, 3).tolist()]
+    return table, days, [at.astimezone(zoneinfo.ZoneInfo(zone or "UTC")) for at in local]
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", "America/St_Johns"])
+def test_dates_are_joined_by_id(zone: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "derived.ROWS_AT_A_TIME", 50)
+    table, days, local = by_country(zone)
+    found = table.with_dates(days, date_column="day", id_columns="country", time_zone=zone)
+    values = {(row["country"], row["day"]): row for row in days.to_pylist()}
+    rows = [
+        values.get((name[1], at.date()), {"open": 0.0, "free": False})
+        for at, name in zip(local, np.repeat(np.array(table.series_names), 60, axis=0), strict=True)
+    ]
+    assert found["open"].tolist() == [row["open"] for row in rows]
+    assert found["free"].tolist() == [row["free"] for row in rows]
+    assert found["open"].dtype == np.float32
+    assert len(set(found["open"].tolist())) == 4
+
+
+def test_dates_of_all_series_and_of_a_forecast() -> None:
+    table, _, _ = by_country()
+    days = {"date": np.array(["2024-04-01", "2024-04-02", "2024-05-01"], "M8[s]")}
+    found = pickle.loads(pickle.dumps(table.with_dates(pa.table(days))))
+    assert found["holiday"].tolist() == ([False] * 28 + [True] * 32) * 3
+    windows = wd.Windows(
+        found, context_length=3, prediction_length=40, target_columns="x",
+        known_covariates="holiday",
+    )  # fmt: skip
+    future = windows.latest(future=True).gather([2])["future_known"][0, :, 0]
+    assert future.tolist() == [True] * 16 + [False] * 24
+    table, days, _ = by_country()
+    named = table.with_dates(days, date_column="day", id_columns="country")
+    other = wd.Windows(
+        named.regularize("30min"), context_length=3, prediction_length=40, target_columns="x",
+        known_covariates="open",
+    )  # fmt: skip
+    future = other.latest(future=True).gather([0, 1, 2])["future_known"][:, :, 0]
+    assert (future == 0).all()
+    half = named.regularize("30min")
+    assert half["open"][half.offsets[:-1] + 60].tolist() == [2.5, 1.5, 0.0]
+
+
+BAD_DATES: list[tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = [
+    ({}, {"date_column": "at"}, KeyError, "the table of dates has no column 'at'"),
+    ({}, {"id_columns": "region"}, KeyError, "the table has no id column 'region'"),
+    ({}, {"id_columns": "site"}, KeyError, "the table of dates has no column 'site'"),
+    ({"date": [1, 2]}, {}, TypeError, "column 'date' of dates is int64; expected dates"),
+    ({"x": [1, 2]}, {}, ValueError, "the table has a column 'x' already"),
+    ({"free": [True, None]}, {}, ValueError, "column 'free' of the table of dates has missing"),
+    ({"free": ["a", "b"]}, {}, TypeError, "'free' of the table of dates is string; expected numb"),
+    ({"date": [dt.date(2024, 1, 1)] * 2}, {}, ValueError, "the date 2024-01-01 is there twice"),
+    (
+        {"date": [dt.datetime(2024, 1, 1, 5)] * 2},
+        {},
+        OverflowError,
+        "2024-01-01T05:00:00.000000 in",
+    ),
+    ({"date": [dt.date(2024, 1, 1), None]}, {}, ValueError, "of dates has missing values"),
+    ({}, {"time_zone": "Mars"}, ValueError, "`time_zone` must be the name of a time zone"),
+]
+
+
+@pytest.mark.parametrize(("columns", "options", "error", "message"), BAD_DATES)
+def test_bad_dates(
+    columns: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    days = {"date": [dt.date(2024, 1, 1), dt.date(2024, 1, 2)], **columns}
+    with pytest.raises(error, match=message):
+        by_country()[0].with_dates(pa.table(days), **options)
+
+
+def test_dates_need_times() -> None:
+    days = pa.table({"date": [dt.date(2024, 1, 1)]})
+    with pytest.raises(TypeError, match="dates need time stamps of dates or times, got int64"):
+        stamped(np.arange(4)).with_dates(days)
+
+
+def test_steps_since_an_event_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "derived.ROWS_AT_A_TIME", 7)
+    rng = np.random.default_rng(0)
+    offsets = [0, 30, 30, 31, 100]
+    count = [None if rng.random() < 0.3 else int(rng.integers(0, 2)) for _ in range(100)]
+    columns = {
+        "count": pa.array(count, pa.int8()),
+        "load": np.where(rng.random(100) < 0.3, np.nan, rng.integers(0, 2, 100)),
+        "on": rng.random(100) < 0.1,
+    }
+    table = wd.Table.from_columns(columns, offsets=offsets)
+    found = table.with_steps_since(columns, dtype="float64")
+    for name in columns:
+        values = [value if value == value else None for value in table.to_arrow()[name].to_pylist()]
+        expected: list[float] = []
+        for start, stop in itertools.pairwise(offsets):
+            since = math.nan
+            for value in values[start:stop]:
+                since = 0.0 if value else since + 1
+                expected.append(since)
+        np.testing.assert_array_equal(found[f"steps_since_{name}"], expected)
+
+
+def test_events_that_are_none() -> None:
+    columns = {"x": np.zeros(2), "kind": pa.array(["a", "b"]).dictionary_encode()}
+    table = wd.Table.from_columns(columns)
+    with pytest.raises(TypeError, match="column 'kind' has categories; expected bools or numbers"):
+        table.with_steps_since("kind")
+    with pytest.raises(TypeError, match="`dtype` must be a floating dtype of NumPy, got int32"):
+        table.with_steps_since("x", dtype="int32")
+    with pytest.raises(KeyError, match="the table has no column 'rain'"):
+        table.with_steps_since("rain")

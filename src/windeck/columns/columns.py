@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from windeck.columns import bitmaps
-from windeck.columns.calendar import CalendarFeature
+from windeck.columns.calendar import CalendarFeature, DateFeature
 from windeck.columns.dtypes import (
     DTYPES,
     Array,
@@ -49,7 +49,7 @@ class ColumnData:
         ``values.dtype.name``, or ``"bfloat16"`` if `values` (uint16) holds bfloat16 bits.
     time_zone : str or None
         The time zone of timestamps, whose values are in UTC then.
-    calendar : CalendarFeature or None
+    calendar : CalendarFeature, DateFeature or None
         The calendar feature that the column holds.
     """
 
@@ -61,7 +61,7 @@ class ColumnData:
     missing: int | None = None
     dtype: str = ""
     time_zone: str | None = None
-    calendar: CalendarFeature | None = None
+    calendar: CalendarFeature | DateFeature | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", read_only(self.values))

@@ -9,6 +9,7 @@ import datetime as dt
 import operator
 import re
 import sys
+import zoneinfo
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
@@ -18,8 +19,8 @@ import numpy as np
 
 from windeck.columns.dtypes import Array, Int64s
 
-__all__ = ["add_steps", "arrow_times", "cast_times", "common_times", "parse_duration"]
-__all__ += ["parse_time", "ticks_of", "time_tick"]
+__all__ = ["add_steps", "arrow_times", "cast_times", "check_zone", "common_times"]
+__all__ += ["parse_duration", "parse_time", "ticks_of", "time_tick"]
 
 #: Attoseconds of the units that have a fixed length.
 _UNITS: dict[str, int] = {
@@ -134,6 +135,29 @@ def parse_time(value: Any) -> Any:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.timezone.utc).replace(tzinfo=None)
     return np.datetime64(value)
+
+
+def check_zone(zone: Any) -> str:
+    """Return the name of a time zone.
+
+    Raises
+    ------
+    ValueError
+        There is no such zone.
+
+    Examples
+    --------
+    >>> check_zone("Berlin")
+    Traceback (most recent call last):
+    ValueError: `time_zone` must be the name of a time zone such as 'Europe/Berlin', got 'Berlin'
+    """
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (OSError, TypeError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise ValueError(
+            f"`time_zone` must be the name of a time zone such as 'Europe/Berlin', got {zone!r}"
+        ) from None
+    return str(zone)
 
 
 def common_times(stamps: Sequence[Any], what: str = "a time stamp") -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import re
-import zoneinfo
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_bytes
+from windeck.columns.times import check_zone
 from windeck.io import conversion
 from windeck.io.committed import folders_hint
 from windeck.io.conversion import CategoryNames
@@ -206,13 +206,7 @@ def _zone(zone: Any, time: str | None) -> str | None:
         return None
     if time is None:
         raise ValueError(f"`time_zone` is {zone!r}, of timestamp_column=, which is not given")
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (OSError, TypeError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise ValueError(
-            f"`time_zone` must be the name of a time zone such as 'Europe/Berlin', got {zone!r}"
-        ) from None
-    return str(zone)
+    return check_zone(zone)
 
 
 def floating_dtype(dtype: Any) -> np.dtype[Any] | None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from windeck import _core
-from windeck.columns.calendar import AGE, CalendarFeature, features_of
+from windeck._util.text import unknown_column
+from windeck.columns.calendar import (
+    AGE,
+    CalendarFeature,
+    DateFeature,
+    date_features,
+    features_of,
+)
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
-from windeck.columns.dtypes import Array, Int64s
+from windeck.columns.dtypes import Array, Int64s, is_bits
+from windeck.columns.times import cast_times, check_zone
+from windeck.io.options import pandas_index
+from windeck.io.reading import as_arrow_table
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
 ROWS_AT_A_TIME = 1 << 18
@@ -57,19 +68,28 @@ def calendar_features(
     features: str | Iterable[str],
     encoding: str,
     dtype: Any,
-    taken: Container[str],
+    zone: str | None,
+    columns: Mapping[str, ColumnData],
 ) -> list[CalendarFeature]:
     """Return descriptions of the columns of calendar features; see `Table.with_calendar`.
 
-    `taken` has the names of the columns that the table has.
+    `columns` are those that the table has.
     """
     kinds = (features,) if isinstance(features, str) else tuple(features)
-    found = features_of(kinds, encoding, dtype)
+    zones: tuple[str | None, str | None] = (None, None)
+    if zone is not None:
+        zones = _zone_of(zone, columns)
+        if stamps is not None and np.datetime_data(stamps.dtype)[0] in ("Y", "M", "W", "D"):
+            raise TypeError(
+                f"`time_zone` is {zone!r}, and the timestamps are dates ({stamps.dtype}), which "
+                "have no zone; expected times"
+            )
+    found = features_of(kinds, encoding, dtype, *zones)
     if set(kinds) - {AGE} and (stamps is None or stamps.dtype.kind != "M"):
         given = "none" if stamps is None else str(stamps.dtype)
         raise TypeError(f"calendar features need time stamps of dates or times, got {given}")
     for feature in found:
-        if feature.name in taken:
+        if feature.name in columns:
             raise ValueError(
                 f"the table has a column {feature.name!r}, the name of a calendar feature; "
                 "expected another name, or a feature that the table lacks"
@@ -77,25 +97,201 @@ def calendar_features(
     return found
 
 
+def _zone_of(zone: str, columns: Mapping[str, ColumnData]) -> tuple[str, None] | tuple[None, str]:
+    """Return a zone and None, or None and the column of zones of this name."""
+    if zone not in columns:
+        check_zone(zone)
+        return zone, None
+    column = columns[zone]
+    if column.categories is None:
+        raise TypeError(
+            f"column {zone!r}, the `time_zone`, is {column.dtype}; expected names of zones, read "
+            "with categories="
+        )
+    if not column.observed().all() or (column.values < 0).any():
+        row = int(np.argmin(column.observed() & (column.values >= 0)))
+        raise ValueError(f"column {zone!r} has no zone in row {row}; expected one in each row")
+    for name in np.unique(column.values).tolist():
+        check_zone(column.categories[name])
+    return None, zone
+
+
+def context_of(
+    feature: CalendarFeature | DateFeature,
+    columns: Mapping[str, ColumnData],
+    names: Sequence[Any],
+    series: Int64s,
+    rows: slice | Int64s,
+) -> Array | None:
+    """Return what a feature needs of rows besides their time: their zones, or groups, or None.
+
+    Parameters
+    ----------
+    columns, names
+        The columns of the table, and the names of its series.
+    series, rows
+        The number of the series of each row, and rows of these series with their zones.
+    """
+    if isinstance(feature, DateFeature):
+        return feature.groups_of(names)[series]
+    if feature.zone_column is None:
+        return None
+    column = columns[feature.zone_column]
+    assert column.categories is not None
+    zones: Array = np.array(column.categories)[column.values[rows]]
+    return zones
+
+
 def calendar_columns(
-    features: Sequence[CalendarFeature], stamps: Array | None, offsets: Int64s
+    features: Sequence[CalendarFeature | DateFeature],
+    stamps: Array | None,
+    offsets: Int64s,
+    columns: Mapping[str, ColumnData],
+    names: Sequence[Any],
 ) -> dict[str, Array]:
-    """Return the values of calendar features of all rows, by name."""
-    num_rows = int(offsets[-1])
-    columns = {one.name: aligned_empty((num_rows,), np.dtype(one.dtype)) for one in features}
-    for kind, group in groupby(features, lambda feature: feature.kind):
+    """Return the values of calendar features of all rows, by name.
+
+    `columns` has the columns of zones, and `names` are those of the series.
+    """
+    total = int(offsets[-1])
+    found = {one.name: aligned_empty((total,), np.dtype(one.dtype)) for one in features}
+    for _, group in groupby(features, _kind):
         alike = list(group)
-        for start in range(0, num_rows, ROWS_AT_A_TIME):
-            rows = slice(start, min(start + ROWS_AT_A_TIME, num_rows))
-            ages = _ages(offsets, rows) if kind == AGE else None
-            places = alike[0].places(None if stamps is None else stamps[rows], ages)
-            for feature in alike:
-                columns[feature.name][rows] = feature.encode(places)
-    return columns
+        for start in range(0, total, ROWS_AT_A_TIME):
+            rows = slice(start, min(start + ROWS_AT_A_TIME, total))
+            series = _series(offsets, rows)
+            ages = np.arange(rows.start, rows.stop, dtype=np.int64) - offsets[series]
+            context = context_of(alike[0], columns, names, series, rows)
+            times = None if stamps is None else stamps[rows]
+            places = None
+            for one in alike:
+                if isinstance(one, DateFeature):
+                    found[one.name][rows] = one.values(times, ages, context)
+                    continue
+                # Sine and cosine have the same places.
+                places = one.places(times, ages, context) if places is None else places
+                found[one.name][rows] = one.encode(places)
+    return found
 
 
-def _ages(offsets: Int64s, rows: slice) -> Int64s:
-    """Return the number of rows since the series began."""
+def _kind(feature: CalendarFeature | DateFeature) -> tuple[Any, ...]:
+    """Return what features have in common whose places are the same."""
+    if isinstance(feature, DateFeature):
+        return (feature.name,)
+    return feature.kind, feature.zone, feature.zone_column
+
+
+def _series(offsets: Int64s, rows: slice) -> Int64s:
+    """Return the number of the series of each row."""
     numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
-    series = np.searchsorted(offsets, numbers, side="right") - 1
-    return numbers - offsets[series]
+    found: Int64s = np.searchsorted(offsets, numbers, side="right") - 1
+    return found
+
+
+def again(
+    old: Mapping[str, ColumnData],
+    columns: Mapping[str, ColumnData],
+    stamps: Array,
+    offsets: Int64s,
+    names: Sequence[Any],
+) -> dict[str, ColumnData]:
+    """Return the calendar features among old columns for other rows, whose columns are given.
+
+    A row that was added has the zone of the row before.
+    """
+    features = [one.calendar for one in old.values() if one.calendar is not None]
+    zones = {one.zone_column for one in features if one.zone_column is not None}
+    filled = {name: _filled(columns[name]) for name in zones}
+    values = calendar_columns(features, stamps, offsets, filled, names)
+    return {
+        one.name: ColumnData(one.name, values[one.name], missing=0, calendar=one)
+        for one in features
+    }
+
+
+def _filled(column: ColumnData) -> ColumnData:
+    """Return codes with those of the row before where they are missing; the first one is not."""
+    rows = np.where(column.observed(), np.arange(len(column.values)), 0)
+    return replace(column, values=column.values[np.maximum.accumulate(rows)], validity=None)
+
+
+def dated_features(
+    data: Any,
+    date: str,
+    ids: Sequence[str],
+    name: str,
+    zone: str | None,
+    id_columns: Sequence[str],
+    columns: Mapping[str, ColumnData],
+) -> list[DateFeature]:
+    """Return the columns of a table of dates; see `Table.with_dates`.
+
+    `id_columns` and `columns` are those of the table of series.
+    """
+    for one in ids:
+        if one not in id_columns:
+            raise unknown_column(one, id_columns, "the table", "id column")
+    table = as_arrow_table(data)
+    for one in (date, *ids):
+        if one not in table.column_names:
+            raise unknown_column(one, table.column_names, "the table of dates")
+    days = _days(date, table.column(date))
+    values = {
+        one: _date_values(one, table.column(one))
+        for one in table.column_names
+        if one not in (date, *ids, *pandas_index(table.schema))
+    } or {name: np.ones(len(days), dtype=np.bool_)}
+    for one in values:
+        if one in columns:
+            raise ValueError(
+                f"the table has a column {one!r} already; expected another name in the table of "
+                "dates"
+            )
+    keys = {one: table.column(one).to_pylist() for one in ids}
+    return date_features(days, keys, values, id_columns, zone)
+
+
+def _days(name: str, column: Any) -> Array:
+    if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
+        raise TypeError(f"column {name!r} of dates is {column.type}; expected dates")
+    if column.null_count:
+        raise ValueError(f"column {name!r} of dates has missing values; expected none")
+    stamps = np.asarray(column.cast(pa.timestamp("us")) if column.type.bit_width > 32 else column)
+    return cast_times(stamps, "M8[D]", f"column {name!r}")
+
+
+def _date_values(name: str, column: Any) -> Array:
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise TypeError(f"column {name!r} of the table of dates is {kind}; expected numbers, bools")
+    if column.null_count:
+        raise ValueError(f"column {name!r} of the table of dates has missing values; expected none")
+    values: Array = column.to_numpy()
+    return values
+
+
+def steps_since(name: str, column: ColumnData, offsets: Int64s, dtype: np.dtype[Any]) -> Array:
+    """Return the rows since the last event of the series, NaN before the first one. O(rows).
+
+    An event is a row whose value is observed and not 0.
+    """
+    if column.categories is not None:
+        raise TypeError(
+            f"column {name!r} has categories; expected bools or numbers, 0 for no event"
+        )
+    total = len(column.values)
+    found = aligned_empty((total,), dtype)
+    last = -1
+    for start in range(0, total, ROWS_AT_A_TIME):
+        rows = slice(start, min(start + ROWS_AT_A_TIME, total))
+        numbers = np.arange(rows.start, rows.stop, dtype=np.int64)
+        values = column.values[rows]
+        if is_bits(column.dtype):
+            values = values & 0x7FFF  # Without the sign of -0.
+        events = column.observed(rows) & (values != 0)
+        latest = np.maximum.accumulate(np.where(events, numbers, -1))
+        latest = np.maximum(latest, last)
+        last = int(latest[-1])
+        inside = latest >= offsets[_series(offsets, rows)]
+        found[rows] = np.where(inside, numbers - latest, np.nan)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windeck.columns.dtypes import Int64s
-from windeck.columns.times import cast_times, parse_time, ticks_of
+from windeck.columns.times import cast_times, check_zone, parse_time, ticks_of
 from windeck.table.frequency import step_of
 
 __all__ = ["DUPLICATES", "OFF_GRID", "Grid", "OffGrid", "grid_of"]
@@ -195,12 +194,7 @@ def _ticks(span: Any, step: Any, dtype: np.dtype[Any], months: bool) -> int:
 
 
 def _checked_zone(zone: str, span: Any, dtype: np.dtype[Any], months: bool) -> str:
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (OSError, TypeError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise ValueError(
-            f"`time_zone` must be the name of a time zone such as 'Europe/Berlin', got {zone!r}"
-        ) from None
+    check_zone(zone)
     if dtype.kind != "M" or str(np.datetime_data(dtype)[0]) not in ("s", "ms", "us", "ns"):
         raise TypeError(f"`time_zone` is for times of seconds or finer, got {dtype}")
     if not months and span % _DAY != np.timedelta64(0):

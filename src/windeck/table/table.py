@@ -16,8 +16,10 @@ from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_bytes, check_integer
+from windeck.columns.calendar import CalendarFeature, DateFeature
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
+from windeck.columns.times import check_zone
 from windeck.io import reading
 from windeck.io.cache import checked_cache
 from windeck.io.clients import Version
@@ -907,6 +909,7 @@ class Table:
         *,
         encoding: Literal["sincos", "scaled"] = "sincos",
         dtype: Any = "float32",
+        time_zone: str | None = None,
     ) -> Table:
         """Return the table with calendar features of its time stamps as columns.
 
@@ -920,6 +923,9 @@ class Table:
             cycle has 60, 24, 7, 31, 366 or 12 values. "scaled" makes one, ``hour``, from -0.5 for
             the first to 0.5 for the last value. ``age`` is one column with both.
         dtype : floating dtype
+        time_zone : str, optional
+            Zone of the local times of which the features are, or a column of the table with the
+            names of zones. Timestamps are in UTC then. By default they are taken as stored.
 
         Raises
         ------
@@ -930,8 +936,8 @@ class Table:
         Notes
         -----
         The values are computed once, in O(rows) time, and take `dtype` for each row and column.
-        Time stamps are taken as they are stored, without a time zone. The table remembers which
-        columns are calendar features, so that `Windows.latest` computes those of a forecast.
+        The table remembers which columns are calendar features, so that `Windows.latest` computes
+        those of a forecast.
 
         Examples
         --------
@@ -942,12 +948,122 @@ class Table:
         [-0.5, -0.23999999463558197, 0.5]
         """
         self._check_in_memory("with_calendar()")
-        made = derived.calendar_features(self.timestamps, features, encoding, dtype, self._columns)
-        columns = derived.calendar_columns(made, self.timestamps, self.offsets)
+        made = derived.calendar_features(
+            self.timestamps, features, encoding, dtype, time_zone, self._columns
+        )
+        return self._with_features(made)
+
+    def _with_features(self, made: Sequence[CalendarFeature | DateFeature]) -> Table:
+        columns = derived.calendar_columns(
+            made, self.timestamps, self.offsets, self._columns, self.series_names
+        )
         found = derived.add_columns(self._columns, columns, self.num_rows)
         # No feature is NaN, so none is looked for in batches.
         found |= {one.name: replace(found[one.name], missing=0, calendar=one) for one in made}
         return self._derive(found, columns)
+
+    def with_dates(
+        self,
+        days: Any,
+        *,
+        date_column: str = "date",
+        id_columns: str | Iterable[str] = (),
+        name: str = "holiday",
+        time_zone: str | None = None,
+    ) -> Table:
+        """Return the table with columns of a table of dates, such as holidays.
+
+        A row has the values of its date, and 0 or False where the date is not there. The columns
+        are known for every time stamp, so that `Windows.latest` computes those of a forecast, as of
+        `with_calendar`.
+
+        Parameters
+        ----------
+        days : object with the Arrow PyCapsule interface
+            Such as a frame of polars or pandas: a row for each date, with columns of numbers or
+            bools, without missing values.
+        date_column : name
+            Dates, or times at midnight.
+        id_columns : names, optional
+            Id columns of the table that `days` has too: dates are those of series with these ids.
+        name : str
+            Name of a column of bools that is made if `days` has only dates.
+        time_zone : str, optional
+            Zone of the dates. Timestamps are in UTC then. By default they are taken as stored.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, OverflowError
+            A column is not there, of another type, or has missing values; the table has a column of
+            its name, or no time stamps of dates or times; a date is there twice, or has an hour.
+
+        Notes
+        -----
+        O(rows * log(dates)) time.
+
+        Examples
+        --------
+        >>> import numpy as np, pyarrow
+        >>> columns = {"load": np.zeros(3), "t": np.array([0, 23, 24], dtype="M8[h]")}
+        >>> table = Table.from_columns(columns, timestamp_column="t")
+        >>> days = pyarrow.table({"date": np.array(["1970-01-01"], dtype="M8[D]")})
+        >>> table.with_dates(days)["holiday"]
+        array([ True,  True, False])
+        """
+        self._check_in_memory("with_dates()")
+        if self.timestamps is None or self.timestamps.dtype.kind != "M":
+            given = "none" if self.timestamps is None else str(self.timestamps.dtype)
+            raise TypeError(f"dates need time stamps of dates or times, got {given}")
+        return self._with_features(
+            derived.dated_features(
+                days,
+                date_column,
+                as_names("id_columns", id_columns),
+                name,
+                None if time_zone is None else check_zone(time_zone),
+                self.id_columns,
+                self._columns,
+            )
+        )
+
+    def with_steps_since(self, events: str | Iterable[str], *, dtype: Any = "float32") -> Table:
+        """Return the table with the rows since the last event of each series as columns.
+
+        Column ``steps_since_NAME`` is 0 in a row of an event, and missing (NaN) before the first
+        one of a series. It does not look ahead.
+
+        Parameters
+        ----------
+        events : names
+            Columns of bools or numbers: a row is an event if its value is observed and not 0.
+        dtype : floating dtype
+
+        Raises
+        ------
+        KeyError, TypeError
+            A column is not there, or has categories; `dtype` is not a floating one.
+
+        Notes
+        -----
+        O(rows) time; the values take `dtype` for each row and column. Windows of a forecast need
+        them as past covariates, or events that are planned in the rows of the future.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> table = Table.from_columns({"rain": np.array([0, 2, 0, 0, 1])})
+        >>> table.with_steps_since("rain")["steps_since_rain"].tolist()
+        [nan, 0.0, 1.0, 2.0, 0.0]
+        """
+        self._check_in_memory("with_steps_since()")
+        kind = np.dtype(dtype)
+        if kind.kind != "f":
+            raise TypeError(f"`dtype` must be a floating dtype of NumPy, got {kind}")
+        columns = {
+            f"steps_since_{one}": derived.steps_since(one, self.column(one), self.offsets, kind)
+            for one in as_names("events", events)
+        }
+        return self.with_columns(columns)
 
     def regularize(
         self,
@@ -963,8 +1079,8 @@ class Table:
 
         Rows that are added are missing in all columns: NaN in floating ones, else null. Columns
         keep their dtypes and categories; integers stay integers. The first row of a series is never
-        an added one, so static covariates are unchanged. Calendar features are missing in added
-        rows: make them afterwards.
+        an added one, so static covariates are unchanged. Calendar features are computed for all
+        rows.
 
         Parameters
         ----------
@@ -1027,8 +1143,9 @@ class Table:
             )
         most = None if max_rows is None else check_integer("max_rows", max_rows)
         grid, own = grid_of(self.timestamps.dtype, step, origin, off_grid, time_zone)
+        calendar = {name for name, one in self._columns.items() if one.calendar is not None}
         found = regular.regularize(
-            self._columns,
+            {name: one for name, one in self._columns.items() if name not in calendar},
             self.timestamps,
             self._layout,
             grid,
@@ -1040,7 +1157,12 @@ class Table:
             return self
         time = ColumnData("", found.stamps, missing=0, time_zone=self.time_zone)
         origin_of_files = None if self.origin is None else replace(self.origin, mapped=False)
-        loaded = LoadedColumns(found.columns, [], time, None, origin_of_files, owned=True)
+        columns = {one.name: one for one in found.columns}
+        columns |= derived.again(
+            self._columns, columns, found.stamps, found.layout.offsets, self.series_names
+        )
+        ordered = [columns[name] for name in self._columns]
+        loaded = LoadedColumns(ordered, [], time, None, origin_of_files, owned=True)
         return Table(loaded, found.layout)._named(self.id_columns, self.timestamp_column)
 
     def with_missing_counts(self) -> Table:

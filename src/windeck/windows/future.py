@@ -21,6 +21,7 @@ from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools
 from windeck.io.reading import LoadedColumns
 from windeck.table.construction import SeriesLayout
+from windeck.table.derived import context_of
 from windeck.table.series import match_names, plain_names
 from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
@@ -247,7 +248,10 @@ def _add_future(
         values, seen = _read(column, table.offsets[cut.series] if first else cut.source)
         seen &= first | (cut.source == cut.rows)
         if name in roles.known and column.calendar is not None:
-            values[cut.new] = column.calendar.values(stamps, rows - table.offsets[series])
+            last, names = table.offsets[series + 1] - 1, table.series_names
+            context = context_of(column.calendar, table.columns, names, series, last)
+            ages = rows - table.offsets[series]
+            values[cut.new] = column.calendar.values(stamps, ages, context)
             seen[cut.new] = True
         elif name in roles.known and future is not None and origin is not None:
             values[cut.new], seen[cut.new] = _known(name, column, future, origin)
