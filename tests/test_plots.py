@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
+from support.corpora import write_corpus
 from support.internals import write_load_curve
 from support.pages import Page
 from support.programs import printed
@@ -128,6 +129,7 @@ def test_steps_outside_of_a_series_are_marked(ax: Any) -> None:
 
 def test_orders_draw_samples_by_position(ax: Any) -> None:
     for order in (
+        wd.Permutation(50, seed=1),
         wd.Sequential(50),
         wd.Lanes(50, lanes=5),
         wd.BlockPermutation(50, block_size=5, seed=1),
@@ -138,6 +140,7 @@ def test_orders_draw_samples_by_position(ax: Any) -> None:
         assert line.get_ydata().tolist() == order[:].tolist()
     ax.clear()
     plot_order(wd.Permutation(10**12, seed=1), ax=ax)
+    assert ax.get_title() == "Permutation of 1,000,000,000,000 samples"
     assert len(ax.lines[0].get_xdata()) == 2000
 
 
@@ -153,6 +156,32 @@ def test_loaders_draw_the_samples_of_their_next_steps(ax: Any) -> None:
     mixture = wd.Mixture({"x": (windows, 1), "y": (windows, 1)}, seed=1)
     wd.Loader(mixture, batch_size=8, rank=0, world_size=2).plot(ax=ax)
     assert {"x", "y"} == set(lines(ax))
+
+
+def test_sequences_are_drawn_at_their_first_document(ax: Any, tmp_path: Path) -> None:
+    """The numbers of sequences are those of the shuffled order, which would be drawn as a line."""
+    pytest.importorskip("torch")
+    for name in ("a", "b"):
+        shards = {f"{name}/x.part{part}": [[1, 2, 3, 4, 5, 6, 7]] * 40 for part in range(3)}
+        write_corpus(tmp_path / name, shards)
+    packed = {
+        name: wd.PackedSequences(wd.Documents(tmp_path / name), sequence_length=8, order=order)
+        for name, order in (("a", "mixed"), ("b", "shards"))
+    }
+    mixture = wd.Mixture({"a": (packed["a"], 1), "b": (packed["b"], 1)}, seed=1)
+    for data, names in ((mixture, {"a", "b"}), (packed["a"], {"rank 0"})):
+        ax.clear()
+        loader = wd.Loader(data, batch_size=8)
+        loader.plot(steps=8, ax=ax)
+        assert ax.get_ylabel() == "document, of those drawn"
+        rows = [row[0][:3] for step in range(8) for row in loader.documents(step)]
+        numbers = {document: number for number, document in enumerate(sorted(set(rows)))}
+        drawn = lines(ax)
+        assert set(drawn) == names
+        found = sorted(point for line in drawn.values() for point in line[:, 1].tolist())
+        assert found == sorted(numbers[row] for row in rows)
+        for line in drawn.values():
+            assert (np.diff(line[:, 1]) < 0).any()
 
 
 def test_without_matplotlib_an_error_says_what_to_install() -> None:

@@ -106,6 +106,16 @@ _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in na
 _NEED_TORCH = ("embeddings", "loader")
 
 
+def _plot(self: Permutation, *, ax: Any = None) -> Any:
+    """Draw which sample is at each position; see `windeck.orders.plot_order`."""
+    from windeck.orders import plot_order
+
+    return plot_order(self, ax=ax)
+
+
+Permutation.plot = _plot  # type: ignore[method-assign]  # it needs Python, unlike the extension
+
+
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'windeck' has no attribute {name!r}")

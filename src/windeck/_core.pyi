@@ -432,6 +432,10 @@ class Permutation:
         IndexError, ValueError, TypeError
             As in `take`.
         """
+    def plot(self, *, ax: typing.Any = None) -> typing.Any:
+        """
+        Draw which sample is at each position; see `windeck.orders.plot_order`.
+        """
     def slice(self, start: typing.SupportsIndex, stop: typing.SupportsIndex, out: typing.Any = None) -> numpy.typing.NDArray[numpy.int64]:
         """
         Return the samples at positions start to stop, stop excluded.

@@ -124,6 +124,16 @@ def test_diff_of_tables(fresh: Fresh) -> None:
     assert ["user", "1", "0", "4"] in [line.split() for line in out.splitlines()]
 
 
+@pytest.mark.parametrize("words", [["{}"], ["1", "{}"], ["{}", "1"]])
+def test_diff_of_a_url_names_the_option_for_it(words: list[str], url: str) -> None:
+    code, out, err = run(
+        url, "diff", *(word.format("redis://user:secret@host/1") for word in words)
+    )
+    assert (code, out) == (2, "")
+    assert "expected a generation or a tag, found a URL: `diff GEN --other URL` compares" in err
+    assert "secret" not in err
+
+
 def test_diff_of_two_stores(fresh: Fresh) -> None:
     first, second = saved(fresh("rocksdb"), 10, 20), saved(fresh("leveldb"), 20, namespace="b")
     options = ("--other", second, "--other-namespace", "b")

@@ -371,8 +371,16 @@ class TestWords:
         ),
         ({"min_length": -1}, ValueError, "`min_length` must be at least 0, got -1"),
         ({"min_length": 1.5}, TypeError, "`min_length` must be an integer, got float 1.5"),
-        ({"strip_tokens": 0}, TypeError, "`strip_tokens` must be integers, got 0"),
-        ({"strip_tokens": "ab"}, TypeError, "`strip_tokens` must be integers, got 'ab'"),
+        (
+            {"strip_tokens": 256},
+            TypeError,
+            r"^`strip_tokens` must be a sequence of integers, such as \(256,\), got 256$",
+        ),
+        (
+            {"strip_tokens": "ab"},
+            TypeError,
+            "`strip_tokens` must be a sequence of integers, got 'ab'",
+        ),
         ({"strip_tokens": [1.5]}, TypeError, "a token of strip_tokens must be an integer"),
         ({"strip_tokens": [2**63]}, ValueError, "a token of strip_tokens must be at most"),
         ({"open_files": 0}, ValueError, "`open_files` must be at least 1, got 0"),

@@ -159,6 +159,15 @@ def test_offsets_that_leave_out_ids_are_an_error(offsets: list[int]) -> None:
         wd.EmbeddingTable(DIM).bag(torch.tensor([1, 2, 3]), torch.tensor(offsets))
 
 
+def test_offsets_of_torch_are_an_error_that_says_how_to_pass_them() -> None:
+    ids, table = torch.tensor([1, 2, 3]), wd.EmbeddingTable(DIM)
+    message = r"got 2 offsets from 0 to 1; those of torch.* need include_last_offset=False$"
+    with pytest.raises(ValueError, match=message):
+        table.bag(ids, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"got 2 offsets from 0 to 4$"):
+        table.bag(ids, torch.tensor([0, 4]))
+
+
 def test_wrong_arguments_are_named() -> None:
     table, ids, offsets = wd.EmbeddingTable(DIM), torch.tensor([1, 2]), torch.tensor([0, 2])
     with pytest.raises(ValueError, match="`mode` must be 'sum', 'mean' or 'max', got 'avg'"):

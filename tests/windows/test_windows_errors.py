@@ -58,7 +58,22 @@ def test_windows_do_not_span_a_break(max_gap: Any) -> None:
     w = wd.Windows(table, context_length=2, max_gap=max_gap)
     assert w.window_starts().tolist() == [0, 1, 2, 4, 5]
     assert w.explain().dropped["gap"] == 1
-    assert "1 dropped across a break in time" in str(w.explain())
+    text = "30min" if max_gap == "30min" else "90min" if max_gap == "90min" else "1h"
+    assert f"1 dropped across a break in time of more than {text}" in str(w.explain())
+
+
+@pytest.mark.parametrize(("unit", "text"), [("us", "1us"), ("ns", "1ns"), ("s", "1s"), ("h", "1h")])
+def test_the_unit_of_a_bare_max_gap_is_stated(unit: str, text: str) -> None:
+    stamps = np.datetime64("2020-01-01", unit) + np.arange(7) * np.timedelta64(3, "h")
+    table = wd.Table.from_columns({"x": np.arange(7.0), "t": stamps}, timestamp_column="t")
+    message = f"and 6 span a break in time of more than max_gap={text}$"
+    with pytest.raises(ValueError, match=message):
+        wd.Windows(table, context_length=2, max_gap=1)
+    numbers = wd.Table.from_columns(
+        {"x": np.arange(7.0), "t": [*range(6), 9]}, timestamp_column="t"
+    )
+    report = wd.Windows(numbers, context_length=2, max_gap=2).explain()
+    assert "1 dropped across a break in time of more than 2\n" in f"{report}\n"
 
 
 def test_durations_are_read() -> None:

@@ -423,3 +423,49 @@ def test_windows_without_known_covariates_have_a_future() -> None:
     w = wd.Windows(unstamped, context_length=2, prediction_length=1, known_covariates="age")
     with pytest.raises(ValueError, match="1 series have a target within their last 1 rows"):
         w.latest(future=True)
+
+
+def gappy(streamed: Path | None = None) -> wd.Table:
+    """Return series of 8 rows: 'b' without its last 4 targets, 'c' without the last but 5th."""
+    load = np.arange(24.0)
+    load[12:16], load[17:24] = np.nan, np.nan
+    load[19] = 1.0
+    columns = {"id": np.repeat(NAMES, 8), "t": np.tile(np.arange(8), 3), "load": load}
+    options: dict[str, Any] = {"id_columns": "id", "timestamp_column": "t"}
+    if streamed is None:
+        return wd.Table.from_columns(columns, **options)
+    parquet.write_table(pa.table(columns), streamed / "gappy.parquet")
+    return wd.Table.read(streamed / "gappy.parquet", in_memory=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"context_length": 3}, r"2 of 3 series .* context of 3 rows: 'b', 'c'"),
+        ({"context_length": 4}, r"2 of 3 series .* context of 4 rows: 'b', 'c'"),
+        ({"context_length": 2, "dilation": 3}, r"2 of 3 series .* context of 4 rows: 'b', 'c'"),
+        ({"context_length": 2, "dilation": 5}, r"1 of 3 series .* context of 6 rows: 'c'"),
+        ({"context_length": 2, "dilation": 4}, None),
+        ({"context_length": 3, "dilation": 2}, None),
+        ({"context_length": 5}, None),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_contexts_without_a_target_are_named(
+    options: dict[str, Any], named: str | None, streamed: bool, tmp_path: Path
+) -> None:
+    w = wd.Windows(gappy(tmp_path if streamed else None), target_columns="load", **options)
+    if named is None:
+        w.latest()
+        return
+    message = f"{named}; its values are all missing$"
+    with pytest.warns(UserWarning, match=message) as caught:
+        w.latest()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_context_with_one_target_column_or_padding_is_not_missing() -> None:
+    table = gappy().with_columns({"price": np.arange(24.0)})
+    wd.Windows(table, context_length=3, target_columns=["load", "price"]).latest()
+    w = wd.Windows(gappy(), context_length=20, target_columns="load", pad="start")
+    assert len(w.latest()) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from dataclasses import asdict
 from typing import Any
 
@@ -27,14 +28,23 @@ def add_parser(commands: Any) -> None:
         run,
     )  # fmt: skip
     parser.add_argument(
-        "first", type=generation, metavar="GEN", help="A generation that `log` shows, or its tag."
+        "first", type=_generation, metavar="GEN", help="A generation that `log` shows, or its tag."
     )
     parser.add_argument(
-        "second", type=generation, nargs="?", metavar="GEN",
+        "second", type=_generation, nargs="?", metavar="GEN",
         help="Another generation (default: the current one).",
     )  # fmt: skip
     parser.add_argument("--other", metavar="URL", help="The store of the second one.")
     parser.add_argument("--other-namespace", metavar="TEXT", help="The namespace of the second.")
+
+
+def _generation(text: str) -> int | str:
+    if "://" in text:
+        raise ArgumentTypeError(
+            "expected a generation or a tag, found a URL: `diff GEN --other URL` compares with "
+            "another store"
+        )
+    return generation(text)
 
 
 def run(arguments: Namespace) -> None:

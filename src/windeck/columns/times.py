@@ -242,6 +242,25 @@ def ticks_of(duration: np.timedelta64, dtype: Any) -> int:
     return int(duration.astype(np.int64)) * number * size // (count * sizes[unit])
 
 
+def duration_text(ticks: int, dtype: Any) -> str:
+    """Return a number of units of a dtype of datetime64 as a text; of another dtype the number.
+
+    Examples
+    --------
+    >>> duration_text(1, "M8[us]"), duration_text(5_400_000, "M8[ms]"), duration_text(7, "int64")
+    ('1us', '90min', '7')
+    """
+    if np.dtype(dtype).kind != "M":
+        return str(ticks)
+    unit, count = np.datetime_data(np.dtype(dtype))
+    number = ticks * count
+    for larger in ("D", "h", "m", "s", "ms", "us"):
+        if unit in _UNITS and number * _UNITS[unit] % _UNITS[larger] == 0:
+            number, unit = number * _UNITS[unit] // _UNITS[larger], larger
+            break
+    return f"{number}{'min' if unit == 'm' else unit}"
+
+
 def time_tick(stamp: np.datetime64, dtype: Any) -> int:
     """Return the first tick of a dtype of datetime64 that is not before a time stamp.
 

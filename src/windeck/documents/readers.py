@@ -221,7 +221,8 @@ def _filters(path: str, strip: Sequence[int], min_length: int) -> dict[str, Any]
 
 def _token_ids(strip: Iterable[int]) -> tuple[int, ...]:
     if isinstance(strip, (str, bytes)) or not isinstance(strip, Iterable):
-        raise TypeError(f"`strip_tokens` must be integers, got {strip!r}")
+        example = f", such as ({strip},)" if type(strip) is int else ""
+        raise TypeError(f"`strip_tokens` must be a sequence of integers{example}, got {strip!r}")
     found = {check_integer("a token of strip_tokens", one, least=-(2**63)) for one in strip}
     return tuple(sorted(found))
 

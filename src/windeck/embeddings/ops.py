@@ -127,12 +127,18 @@ def _make_operator() -> Callable[..., torch.Tensor]:
     return lookup
 
 
+_WITHOUT_LAST = (
+    "; those of torch.nn.EmbeddingBag, without the last one, need include_last_offset=False"
+)
+
+
 def _checked_offsets(offsets: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     first, last = int(offsets[0]), int(offsets[-1])
     if first != 0 or last != len(ids) or bool((offsets.diff() < 0).any()):
         raise ValueError(
             f"`offsets` must ascend from 0 to the number of ids, {len(ids)}, got {len(offsets)} "
             f"offsets from {first} to {last}"
+            + (_WITHOUT_LAST if first == 0 and last < len(ids) else "")
         )
     return offsets.to(torch.int64, copy=True)
 

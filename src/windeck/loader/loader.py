@@ -696,7 +696,9 @@ class Loader:
         """Draw which samples the next steps have: a point for each, a colour for each rank.
 
         Needs matplotlib: ``pip install 'windeck[plot]'``. Of a mixture the colours are its parts.
-        About 20,000 points are drawn at most. O(points) time; nothing is read.
+        A sequence of documents is drawn at its first document, as the numbers of sequences are in
+        the shuffled order. About 20,000 points, or 4,000 sequences, are drawn at most. O(points)
+        time; nothing is read.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,13 +13,18 @@ __all__ = ["plot_steps"]
 
 #: Points that are drawn.
 _MOST_POINTS = 20_000
+#: Sequences that are drawn: their documents are looked up one by one.
+_MOST_SEQUENCES = 4_000
+
+Points: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 def plot_steps(loader: Any, steps: int, ax: Any) -> Any:
     """Draw the samples of the next steps of a `Loader`; see `Loader.plot`."""
     many = check_integer("steps", steps, least=1)
     ax = new_axes(ax)
-    found = _samples(loader, many)
+    by_document = _has_documents(loader)
+    found = _documents(loader, many) if by_document else _samples(loader, many)
     is_mixture = found.shape[1] > 3
     # Of a mixture the part is the colour, else the rank is.
     colors = found[:, 2] if is_mixture else found[:, 1]
@@ -31,13 +36,38 @@ def plot_steps(loader: Any, steps: int, ax: Any) -> Any:
             chosen[:, 0], chosen[:, -1], ".", color=f"C{number % 10}", label=label, markersize=3
         )
     ax.set_xlabel("step")
-    ax.set_ylabel("sample")
+    ax.set_ylabel("document, of those drawn" if by_document else "sample")
     ax.set_title(f"samples of {len(np.unique(found[:, 0])):,} steps from step {loader.step:,}")
     ax.legend(loc="upper right")
     return ax
 
 
-def _samples(loader: Any, steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _has_documents(loader: Any) -> bool:
+    """Return whether samples are sequences of documents: these are numbered in shuffled order."""
+    try:
+        loader.documents(loader.step, rank=0)
+    except TypeError:
+        return False
+    return True
+
+
+def _documents(loader: Any, steps: int) -> Points:
+    """Return rows as `_samples`, with the number of the first document in place of the sample.
+
+    Documents that are drawn are numbered in the order of their corpora.
+    """
+    points = _samples(loader, steps, most=_MOST_SEQUENCES)
+    first: list[tuple[Any, ...]] = []
+    for step in np.unique(points[:, 0]).tolist():
+        for rank in range(loader.world_size):
+            pieces = loader.documents(step, rank=rank)
+            first += [tuple(row[0][:3]) if row else () for row in pieces]
+    numbers = {document: number for number, document in enumerate(sorted(set(first)))}
+    points[:, -1] = [numbers[document] for document in first]
+    return points
+
+
+def _samples(loader: Any, steps: int, most: int = _MOST_POINTS) -> Points:
     """Return rows (step, rank, sample), or of a mixture (step, rank, part, sample)."""
     left = _steps_left(loader)
     if left == 0:
@@ -51,7 +81,7 @@ def _samples(loader: Any, steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
             numbers = np.broadcast_to(np.array([step, rank]), (len(columns), 2))
             parts.append(np.concatenate([numbers, columns], axis=1))
             points += len(columns)
-        if points >= _MOST_POINTS:
+        if points >= most:
             break
     return np.concatenate(parts)
 

@@ -44,6 +44,8 @@ class WindowFilter:
         any number.
     timestamps, max_gap
         Time stamps as int64, and the largest difference of neighbouring rows; None: any difference.
+    gap
+        That difference as a text with its unit.
     """
 
     targets: Sequence[ColumnData] = ()
@@ -52,6 +54,7 @@ class WindowFilter:
     max_gap: int | None = None
     allowed_past: int | None = None
     allowed_future: int | None = None
+    gap: str = ""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -274,6 +277,8 @@ class WindowReport:
         Number of rows that a window spans, and a text that describes its steps.
     reading
         Of windows of a streamed table: a text that describes the groups that are read.
+    gap
+        The largest difference of neighbouring time stamps, with its unit.
     lost_series, lost_names
         Number of series that had windows and lost all of them to the filters, and the names of the
         first ten.
@@ -292,6 +297,7 @@ class WindowReport:
     device_bytes: int | None = None
     lost_series: int = 0
     lost_names: tuple[Any, ...] = ()
+    gap: str = ""
 
     def drop(self, **dropped: int) -> WindowReport:
         """Return the report after dropping more windows, given by reason."""
@@ -309,7 +315,8 @@ class WindowReport:
             lines.append(f"  {self.short_series:,} series are shorter than a window")
         for reason, count in self.dropped.items():
             if count:
-                lines.append(f"  {count:,} dropped {REASONS[reason]}")
+                more = f" of more than {self.gap}" if reason == "gap" and self.gap else ""
+                lines.append(f"  {count:,} dropped {REASONS[reason]}{more}")
         if self.lost_series:
             lines.append(f"  {self.describe_lost()}")
         lines += [f"  {line}" for line in self.reading.splitlines()]

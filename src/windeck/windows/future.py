@@ -27,7 +27,7 @@ from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
 from windeck.windows.forecasts import stamps_at
 from windeck.windows.future_frames import is_frame, table_of
-from windeck.windows.index import PAD_START, WindowRuns
+from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
 from windeck.windows.specification import ColumnRoles, WindowSpec
 from windeck.windows.subset import WindowSelection
 
@@ -145,7 +145,8 @@ def _latest_windows(
     Warns
     -----
     UserWarning
-        If series are shorter than a context, or have more rows without a target at their end.
+        If series are shorter than a context, have no target in it, or have more rows without one at
+        their end.
     """
     # A part may have no rows of some series.
     runs = selection.runs.take(np.flatnonzero(selection.runs.low < selection.runs.high))
@@ -182,10 +183,37 @@ def _latest_windows(
         )
     if follows:
         _check_future(runs.take(np.flatnonzero(fits)), stop[fits], ahead, table, targets)
+    _warn_of_missing_contexts(runs.series[fits], first[fits], span, table, targets)
     high = np.maximum(runs.high, first + span.rows) if follows else runs.high
     latest = WindowRuns(first, fits.astype(np.int64), runs.series, runs.low, high, 1)
     report = WindowReport(found, series, series - found, found, {}, span.rows, describe_steps(span))
     return WindowSelection(offsets, span, latest, None, report)
+
+
+def _warn_of_missing_contexts(
+    series: Int64, first: Int64, span: WindowSpan, table: Table, targets: Sequence[ColumnData]
+) -> None:
+    """Warn of series without a target in any step of their contexts; O(series), and their steps."""
+
+    def are_missing(rows: Int64 | slice) -> Bools:
+        missing: Bools = ~np.logical_or.reduce([column.observed(rows) for column in targets])
+        return missing
+
+    if any(column.missing == 0 for column in targets):
+        return
+    last = first + span.past_last
+    suspected = np.flatnonzero(are_missing(last))
+    stretches = zip(
+        np.maximum(first, table.offsets[series])[suspected], last[suspected], strict=True
+    )
+    missing = [are_missing(slice(begin, end + 1))[:: -span.dilation] for begin, end in stretches]
+    empty = suspected[[steps.all() for steps in missing]]
+    if len(empty):
+        names = some_names(table.series_names, series[empty])
+        warn(
+            f"{len(empty)} of {len(series)} series have no target in their latest context of "
+            f"{span.past_last + 1} rows: {names}; its values are all missing"
+        )
 
 
 def _check_future(

@@ -137,8 +137,11 @@ class WindowSelection:
             raise ValueError(
                 f"no window is left: of {fitting} that fit, {observed}{dropped['missing']} have "
                 f"too many missing target values and {dropped['gap']} span a break in time"
+                + (f" of more than max_gap={conditions.gap}" if conditions.gap else "")
             )
-        report = WindowReport(fitting, series, short, fitting, {}, span.rows, steps)
+        report = WindowReport(
+            fitting, series, short, fitting, {}, span.rows, steps, gap=conditions.gap
+        )
         selection = cls(offsets, span, runs, result.keep, report.drop(**dropped))
         lost = np.flatnonzero((runs.count > 0) & (selection.window_counts() == 0))
         if not len(lost):

@@ -101,7 +101,8 @@ class Windows:
         that of zeros in the masks of the targets, so steps of padding count.
     max_gap
         Drop windows with neighbouring time stamps that are further apart: a timedelta, a text such
-        as ``"1h"``, ``"15min"`` or ``"1h30m"``, or an integer in the unit of the time stamps.
+        as ``"1h"``, ``"15min"`` or ``"1h30m"``, or an integer in the unit of the time stamps, which
+        `explain` names: 1 is a microsecond of datetime64[us].
     scaler
         Scaling of its columns inside `gather`. Missing values become `fill`, which is not scaled.
     layout
@@ -871,9 +872,9 @@ class Windows:
         Warns
         -----
         UserWarning
-            If some series are shorter than a context, with their names; if targets are unknown for
-            more rows than those of the future, or, where calendar features are computed, at the end
-            of some series for as long as the future.
+            If some series are shorter than a context or have no target in it, with their names; if
+            targets are unknown for more rows than those of the future, or, where calendar features
+            are computed, at the end of some series for as long as the future.
 
         Examples
         --------
