@@ -530,6 +530,22 @@ def test_splits_folds_subsets_and_latest_keep_categories() -> None:
     assert whole.balanced().gather([0])["past_known_categorical"].shape == (1, 2, 1)
 
 
+def test_a_future_table_may_have_new_values() -> None:
+    days = np.datetime64("2024-01-01") + np.arange(6)
+    rows = {"load": np.arange(4.0), "shop": [*"abba"], "day": days[:4]}
+    read: dict[str, Any] = {"timestamp_column": "day", "categories": True}
+    table = wd.Table.from_arrow(pa.table(rows), **read)
+    windows = wd.Windows(
+        table, context_length=2, prediction_length=2, known_covariates="shop", categorical="shop"
+    )
+    windows = windows.with_categories(wd.Categories.fit(windows))
+    later = wd.Table.from_arrow(pa.table({"shop": ["new", "b"], "day": days[4:]}), **read)
+    batch = windows.latest(future=later)[0]
+    assert batch["past_known_categorical"].ravel().tolist() == [2, 1]
+    assert batch["future_known_categorical"].ravel().tolist() == [0, 2]
+    assert batch["future_known_categorical_mask"].all()
+
+
 def test_a_table_may_grow_by_texts_that_come_before() -> None:
     smaller, larger = table_of([*"bcbcbc"]), table_of([*"abcbcbcb"])
     categories = wd.Categories.fit(smaller)
