@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,61 @@ def scaled() -> Iterator[Row]:
             )
 
 
+def _gather_next(windows: Any, draw: Draw) -> object:
+    return windows.gather(draw())
+
+
+def categories() -> Iterator[Row]:
+    """Codes of categories beside the same key of a column of these numbers as int64."""
+    import pyarrow as pa
+
+    import windeck as wd
+
+    count = 4_000_000
+    for kind, values in (("text", 40), ("integers", 10_000), ("integers", 1_000_000)):
+        drawn = np.random.default_rng(0).permutation(count) % values
+        shop: Any = drawn * 2**20
+        if kind == "text":
+            names = [f"shop {number:02}" for number in range(values)]
+            shop = pa.DictionaryArray.from_arrays(pa.array(drawn, pa.int32()), names)
+        data = pa.table({"load": np.zeros(count, np.float32), "shop": shop, "code": drawn + 1})
+        table = wd.Table.from_arrow(data)
+        options: dict[str, Any] = {
+            "context_length": STEPS - 24,
+            "prediction_length": 24,
+            "target_columns": "load",
+        }
+        fitted = wd.Categories.fit(table, columns="shop")
+        codes = wd.Windows(
+            table,
+            known_covariates="shop",
+            categorical=fitted,
+            keys=["past_known_categorical", "future_known_categorical"],
+            **options,
+        )
+        keys = ["past_known", "future_known"]
+        integers = wd.Windows(table, known_covariates="code", keys=keys, **options)
+        draw = draws(len(codes), BATCH)
+        chosen = draw()
+        batch, numbers = codes.gather(chosen), integers.gather(chosen)
+        for key in keys:
+            assert np.array_equal(batch[f"{key}_categorical"], numbers[key])
+        yield Row(
+            question=f"codes of {values:,} categories ({kind}), {STEPS} steps",
+            ours="Windows, 1 thread",
+            rival="the same key of a column of int64",
+            ratio=compare(
+                partial(_gather_next, codes, draw),
+                partial(_gather_next, integers, draw),
+                rounds=61,
+            ),
+            needed=1 / 1.1,
+            bound="memory",
+        )
+
+
 def rows() -> Iterator[Row]:
     yield from plain()
     yield from short()
     yield from scaled()
+    yield from categories()

@@ -2,7 +2,8 @@
 
     import windeck as wd
 
-Tables       `Table`, `Windows`, `Scaler`; `prepare` and `Prepared` for files in any order of rows
+Tables       `Table`, `Windows`, `Scaler`, `Categories`; `prepare` and `Prepared` for files in any
+             order of rows
 Documents    `Documents`, `PackedSequences`; `JaggedTable` for rows with lists
 Loading      `Loader`, `Stream`, `Mixture`; for a `DataLoader` of torch `MapDataset`, `IterDataset`,
              `OrderSampler` and `collate`; `doctor` says what a loop waits for
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from windeck.preparation.preparing import prepare
     from windeck.shuffle_quality import Report, quality
     from windeck.table.table import Table
+    from windeck.windows.categories import Categories
     from windeck.windows.scaler import Scaler
     from windeck.windows.windows import Windows
 
@@ -50,6 +52,7 @@ __all__ = [
     "LCG",
     "ORDER_VERSION",
     "BlockPermutation",
+    "Categories",
     "Documents",
     "EmbeddingTable",
     "IterDataset",
@@ -99,6 +102,7 @@ _NAMES_OF = {
     "preparation.preparing": ("prepare",),
     "shuffle_quality": ("Report", "quality"),
     "table.table": ("Table",),
+    "windows.categories": ("Categories",),
     "windows.scaler": ("Scaler",),
     "windows.windows": ("Windows",),
 }

@@ -33,7 +33,7 @@ def windows_of(table: wd.Table, **options: Any) -> wd.Windows:
 )
 def test_the_dtype_holds_small_values_of_every_column(kinds: list[str], asked: str | None) -> None:
     rows = {f"c{i}": np.array([i % 2, 1, 0], dtype=kind) for i, kind in enumerate(kinds)}
-    table = table_of(**rows)
+    table = wd.Table.from_columns(rows)
     integers = [kind for kind in kinds if not kind.startswith("float")]
     if len(integers) == len(kinds) and np.result_type(*integers).kind == "f":
         with pytest.raises(TypeError, match="give it another role"):

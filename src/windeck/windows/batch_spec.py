@@ -6,7 +6,7 @@ here, before the first row is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -19,8 +19,8 @@ from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import is_bits, is_floating
 from windeck.table.table import Table
+from windeck.windows.category_codes import CategoryLookup
 from windeck.windows.number_types import check_exact, common_dtype
-from windeck.windows.scaler import Scaler
 from windeck.windows.scaler_fitting import Float64
 from windeck.windows.specification import FLOATING, WindowSpec
 from windeck.windows.subset import WindowSelection
@@ -45,6 +45,8 @@ class BatchKey:
         True where steps may lie outside the series.
     static
         True where the first row of the series is read.
+    categorical
+        True where the columns are the codes of categories.
     without_channels
         True where the array has the axis of the batch alone.
     dtype, mask, fill
@@ -68,6 +70,7 @@ class BatchKey:
     fill: float = 0.0
     fills_nan: bool = False
     exact: tuple[str, ...] = ()
+    categorical: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def _keys_of_roles(spec: WindowSpec) -> list[BatchKey]:
     first_row = ((0, 1),)
     if layout == "columns":
         whole = (past, future) if span.prediction_length else (past,)
-        return [
+        keys = [
             *(BatchKey(name, (name,), whole, "bt", padded or cut) for name in roles.target),
             *(BatchKey(name, (name,), whole, "bt", padded or cut) for name in roles.known),
             *(BatchKey(name, (name,), (past,), "bt", padded) for name in roles.past),
@@ -125,14 +128,24 @@ def _keys_of_roles(spec: WindowSpec) -> list[BatchKey]:
                 for name in roles.static
             ),
         ]
+        return [replace(key, categorical=key.name in roles.categorical) for key in keys]
     keys = []
-    for name, columns in (("target", roles.target), ("known", roles.known)):
-        keys.append(BatchKey(f"past_{name}", columns, (past,), layout, padded))
-        if span.prediction_length:
-            keys.append(BatchKey(f"future_{name}", columns, (future,), layout, cut))
-    keys.append(BatchKey("past_covariates", roles.past, (past,), layout, padded))
-    keys.append(BatchKey("static", roles.static, first_row, "bc", static=True))
-    return [key for key in keys if key.columns]
+    for categorical, ending in ((False, ""), (True, "_categorical")):
+        known, before, static = (
+            tuple(name for name in names if (name in roles.categorical) == categorical)
+            for names in (roles.known, roles.past, roles.static)
+        )
+        target = () if categorical else roles.target
+        of_role = []
+        for name, columns in (("target", target), (f"known{ending}", known)):
+            of_role.append(BatchKey(f"past_{name}", columns, (past,), layout, padded))
+            if span.prediction_length:
+                of_role.append(BatchKey(f"future_{name}", columns, (future,), layout, cut))
+        of_past = "past_categorical" if categorical else "past_covariates"
+        of_role.append(BatchKey(of_past, before, (past,), layout, padded))
+        of_role.append(BatchKey(f"static{ending}", static, first_row, "bc", static=True))
+        keys += [replace(key, categorical=categorical) for key in of_role if key.columns]
+    return keys
 
 
 def can_miss(column: ColumnData) -> bool:
@@ -157,9 +170,13 @@ def _resolve_dtypes(
     fill, scaled = spec.fill, set() if spec.scaler is None else set(spec.scaler.columns)
     resolved = []
     for key in keys:
+        fills_nan = key.padded or any(can_miss(columns[name]) for name in key.columns)
+        if key.categorical:
+            # Code 0 is that of missing values.
+            resolved.append(replace(key, dtype="int64", fill=0.0, fills_nan=fills_nan))
+            continue
         by_column = {name: spec.dtypes.of(columns[name], name in scaled) for name in key.columns}
         dtype, exact = common_dtype(key.name, by_column, columns, dict(spec.dtypes.by_column))
-        fills_nan = key.padded or any(can_miss(columns[name]) for name in key.columns)
         _check_fill(fill, dtype, key.name)
         exact = tuple(name for name in exact if name not in scaled)
         resolved.append(replace(key, dtype=dtype, fill=fill, fills_nan=fills_nan, exact=exact))
@@ -241,23 +258,33 @@ class FieldPlan:
     Attributes
     ----------
     columns
-        Names of the columns.
+        Names of all columns with a role.
     index_keys
         Which of `INDEX_KEYS` a batch has.
     used, unseen
         Numbers of the series with windows, and which of their columns the scaler has not seen.
+
+    Raises
+    ------
+    KeyError, TypeError
+        If a categorical column has no categories, or values of another kind than they have.
     """
 
     def __init__(
         self,
         selection: WindowSelection,
         table: Table,
-        columns: Iterable[str],
+        spec: WindowSpec,
         keys: Sequence[BatchKey],
         index_keys: tuple[str, ...],
-        scaler: Scaler | None,
     ) -> None:
-        self.columns = tuple(columns)
+        self.columns, self._numbers = spec.roles.all, spec.roles.numbers
+        scaler, categories = spec.scaler, spec.categories
+        codes = dict.fromkeys(name for key in keys if key.categorical for name in key.columns)
+        self._unfitted = tuple(codes) if categories is None else ()
+        self._lookups: dict[str, CategoryLookup] = {}
+        if categories is not None:
+            self._lookups = {name: categories.lookup(table.column(name)) for name in codes}
         self._keys, self.index_keys = tuple(keys), index_keys
         self._dilation = selection.span.dilation
         self._scale = self._shift = None
@@ -265,8 +292,10 @@ class FieldPlan:
         self.unseen = np.zeros((0, len(self.columns)), dtype=np.bool_)
         if scaler is not None:
             self.used = selection.runs.series[selection.window_counts() > 0]
-            found = scaler._for_table(self.columns, table, self.used)
-            self._scale, self._shift, self.unseen = found
+            found = scaler._for_table(self._numbers, table, self.used)
+            self._scale, self._shift, unseen = found
+            self.unseen = np.zeros((len(self.used), len(self.columns)), dtype=np.bool_)
+            self.unseen[:, [self.columns.index(name) for name in self._numbers]] = unseen
         self._scaled = set() if scaler is None else set(scaler.columns)
         #: Names of the columns that the keys have, which are read.
         self.names = tuple(dict.fromkeys(name for key in keys for name in key.columns))
@@ -280,7 +309,7 @@ class FieldPlan:
         offsets: Int64,
         columns: Mapping[str, ColumnData],
         series: Int64 | None = None,
-    ) -> NativeGather:
+    ) -> NativeGather | UnfittedGather:
         """Return the gather of windows of columns.
 
         Parameters
@@ -289,13 +318,17 @@ class FieldPlan:
             The series of the table that each series of `offsets` is a part of; None if they are
             those of the table.
         """
-        native = {name: _native_column(name, columns[name]) for name in self.names}
+        if self._unfitted:
+            return UnfittedGather(self._unfitted)
+        read = {name: columns[name] for name in self.names}
+        read |= {name: lookup.encode(read[name]) for name, lookup in self._lookups.items()}
+        native = {name: _native_column(name, column) for name, column in read.items()}
         fields = []
         for key in self._keys:
             for name in key.exact:
-                check_exact(columns[name], key.name, key.dtype)
-            own = [self.columns.index(name) for name in key.columns]
-            is_scaled = not self._scaled.isdisjoint(key.columns)
+                check_exact(read[name], key.name, key.dtype)
+            is_scaled = not key.categorical and not self._scaled.isdisjoint(key.columns)
+            own = [self._numbers.index(name) for name in key.columns] if is_scaled else []
             fields.append(
                 _core.Field(
                     key.name,
@@ -313,14 +346,18 @@ class FieldPlan:
                 )
             )
         gather = _core.Gather(index, offsets, fields, index_keys=self.index_keys)
-        return NativeGather(gather, self._without_channels)
+        return NativeGather(gather, self._without_channels, list(read.values()))
 
 
 class NativeGather:
     """The native gather, without the axis of channels of keys that have none."""
 
-    def __init__(self, gather: _core.Gather, without_channels: set[str]) -> None:
+    def __init__(
+        self, gather: _core.Gather, without_channels: set[str], columns: list[ColumnData]
+    ) -> None:
         self._gather, self._without_channels = gather, without_channels
+        #: Columns of codes are shared as long as they are in use.
+        self._columns = columns
 
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
         """Return one batch, written into `out` if it is given."""
@@ -337,6 +374,20 @@ class NativeGather:
             for key in self._without_channels & batch.keys():
                 batch[key] = batch[key][..., 0]
         return batch
+
+
+class UnfittedGather:
+    """The gather of windows whose categorical columns have no codes yet."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+
+    def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
+        """Raise a ValueError."""
+        raise ValueError(
+            f"the categories of {', '.join(map(repr, self._columns))} are not fitted, expected "
+            "windows.with_categories(Categories.fit(train)), or `keys` without their codes"
+        )
 
 
 class Gatherer(Protocol):

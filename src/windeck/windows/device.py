@@ -442,7 +442,7 @@ class _DeviceColumns(DeviceLayout):
         return found
 
     def _kept(self) -> tuple[Any, ...]:
-        return self.table, self.spec.scaler
+        return self.table, self.spec.scaler, self.spec.categories
 
     def _cache_key(self, group: BatchKey, device: torch.device) -> tuple[Any, ...]:
         identities = tuple(map(id, self._kept()))
@@ -486,12 +486,7 @@ class _DeviceColumns(DeviceLayout):
         masked = self.has_masks(group)
         key = replace(group, segments=((0, step),), layout="btc", static=False, mask=masked)
         plan = FieldPlan(
-            replace(self.selection, span=WindowSpan(step)),
-            table,
-            self.columns,
-            [key],
-            INDEX_KEYS,
-            self.spec.scaler,
+            replace(self.selection, span=WindowSpan(step)), table, self.spec, [key], INDEX_KEYS
         )
         gatherer = BatchGatherer(index, plan, table, self.columns)
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
-from windeck._util.text import format_bytes, some_names
+from windeck._util.text import format_bytes, plural, some_names
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
@@ -282,6 +282,8 @@ class WindowReport:
     lost_series, lost_names
         Number of series that had windows and lost all of them to the filters, and the names of the
         first ten.
+    unseen_categories
+        Of windows of a table in memory: rows with a value that has no code, by categorical column.
     device_bytes
         Bytes that ``windows.to(device)`` takes there, at most; None if they are not known.
     """
@@ -298,6 +300,7 @@ class WindowReport:
     lost_series: int = 0
     lost_names: tuple[Any, ...] = ()
     gap: str = ""
+    unseen_categories: dict[str, int] = field(default_factory=dict)
 
     def drop(self, **dropped: int) -> WindowReport:
         """Return the report after dropping more windows, given by reason."""
@@ -319,6 +322,9 @@ class WindowReport:
                 lines.append(f"  {count:,} dropped {REASONS[reason]}{more}")
         if self.lost_series:
             lines.append(f"  {self.describe_lost()}")
+        for name, count in self.unseen_categories.items():
+            if count:
+                lines.append(f"  {name!r} has values without a code in {plural(count, 'row')}")
         lines += [f"  {line}" for line in self.reading.splitlines()]
         if self.device_bytes is not None:
             lines.append(f"  at most {format_bytes(self.device_bytes)} on a device")

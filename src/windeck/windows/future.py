@@ -272,6 +272,7 @@ def _add_future(
     columns = []
     for name in roles.all:
         column = table.column(name)
+        texts = column.categories
         first = name in roles.static
         values, seen = _read(column, table.offsets[cut.series] if first else cut.source)
         seen &= first | (cut.source == cut.rows)
@@ -282,9 +283,13 @@ def _add_future(
             values[cut.new] = column.calendar.values(stamps, ages, context)
             seen[cut.new] = True
         elif name in roles.known and future is not None and origin is not None:
+            if texts is not None and name in roles.categorical:
+                # Codes are found by text: new ones of `future` are values like any other.
+                texts = _all_texts(texts, future, name)
+                column = replace(column, categories=texts)
             values[cut.new], seen[cut.new] = _known(name, column, future, origin)
         bits = np.packbits(seen, bitorder="little")
-        columns.append(ColumnData(name, values, bits, 0, column.categories, None, column.dtype))
+        columns.append(ColumnData(name, values, bits, 0, texts, None, column.dtype))
     stamped = ColumnData("time", time, missing=0, time_zone=table.time_zone)
     loaded = LoadedColumns(columns, [], stamped, None, None, owned=True)
     made = Table(loaded, SeriesLayout(cut.offsets, table.series_names, table.report))
@@ -464,6 +469,12 @@ def _known(name: str, column: ColumnData, future: Table, rows: Int64) -> tuple[A
         recoded[used] = [codes[other.categories[code]] for code in used]
         values = recoded[np.where(seen, values, -1)]
     return values, seen
+
+
+def _all_texts(texts: tuple[str, ...], future: Table, name: str) -> tuple[str, ...]:
+    """Return the texts of a column, and those of `future` that it does not have."""
+    other = future.column(name).categories if name in future.column_names else None
+    return tuple(dict.fromkeys((*texts, *(other or ()))))
 
 
 def _kind(column: ColumnData) -> str:

@@ -16,7 +16,7 @@ from windeck.windows.specification import WindowSpec
 __all__ = ["Views", "dtypes_of_buffers", "native_keys", "present"]
 
 #: Roles with columns of past and future; also the names of their buffers.
-_ROLES = ("target", "known")
+_ROLES = ("target", "known", "known_categorical")
 
 #: The views of buffers by name: their keys, and their parts of the buffer.
 Views: TypeAlias = "dict[str, list[tuple[str, tuple[Any, ...]]]]"

@@ -145,6 +145,18 @@ def table_of(data: Table | FittedRows, name: str = "data") -> Table:
     return data.table
 
 
+def categorical_of(data: object) -> tuple[str, ...]:
+    """Return the categorical columns of windows; none of other rows."""
+    found: tuple[str, ...] = getattr(getattr(data, "roles", None), "categorical", ())
+    return found
+
+
+def static_of(data: object) -> tuple[str, ...]:
+    """Return the static covariates of windows; none of other rows."""
+    found: tuple[str, ...] = getattr(getattr(data, "roles", None), "static", ())
+    return found
+
+
 def _are_numbers(names: Sequence[Any]) -> bool:
     """Return True for the names of series that have none."""
     return all(number == name for number, name in enumerate(names))

@@ -180,7 +180,9 @@ class Scaler:
         if sample is not None:
             sample = check_integer("sample", sample, least=2)
         table = table_of(data)
-        names = scaler_fitting.choose_columns(table, data.column_names, columns)
+        categorical = origins.categorical_of(data)
+        used = [name for name in data.column_names if name not in categorical]
+        names = scaler_fitting.choose_columns(table, used, columns)
         pooled, by_series = scaler_fitting.estimate_columns(
             table, _rows_read(data), names, kind, sample, per_series, seed
         )

@@ -7,7 +7,7 @@ takes a `WindowSpec`, and other windows are those of ``dataclasses.replace(spec,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from windeck._util.fingerprints import digest
@@ -18,6 +18,8 @@ from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
 from windeck.columns.times import duration_text
 from windeck.table.table import Table
+from windeck.windows.categories import Categories
+from windeck.windows.category_codes import category_kind
 from windeck.windows.filters import (
     WindowFilter,
     allowed_missing,
@@ -53,17 +55,55 @@ class SeriesColumns(Protocol):
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The names of the columns of each role."""
+    """The names of the columns of each role, and of those covariates that are categorical."""
 
     target: tuple[str, ...]
     known: tuple[str, ...] = ()
     past: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
         """The names of all columns that have a role."""
         return (*self.target, *self.known, *self.past, *self.static)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names of all columns that have a role and are not categorical."""
+        return tuple(name for name in self.all if name not in self.categorical)
+
+    def with_categorical(self, categorical: Any, table: Table) -> ColumnRoles:
+        """Return the roles with those covariates that names, categories or True make categorical.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If a column does not exist, holds floats, or is no covariate.
+        """
+        covariates = (*self.known, *self.past, *self.static)
+        if isinstance(categorical, Categories):
+            named = tuple(name for name in covariates if name in categorical.columns)
+            if not named:
+                raise ValueError(
+                    f"`categorical` has the columns {categorical.columns}, expected some of the "
+                    f"covariates {covariates}"
+                )
+        elif isinstance(categorical, bool):
+            texts = (n for n in covariates if table.column(n).categories is not None)
+            named = tuple(texts) if categorical else ()
+        else:
+            named = names_of(categorical)
+        for name in named:
+            if name not in table.column_names:
+                raise unknown_column(name, table.column_names)
+            if name not in covariates:
+                raise ValueError(
+                    f"column {name!r} of `categorical` is no covariate: name it in "
+                    "known_covariates, past_covariates or static_covariates too"
+                )
+            category_kind(table.column(name))
+        return replace(self, categorical=tuple(name for name in covariates if name in named))
 
     @classmethod
     def from_names(
@@ -205,11 +245,15 @@ class WindowSpec:
         Names of the keys of a batch; None: all.
     joined
         True where past and future of a role are views of one buffer; see `Windows.joined`.
+    categories
+        The codes of categorical columns; None: batches cannot have them yet.
 
     Raises
     ------
+    KeyError
+        If `categories` lacks a categorical column.
     TypeError
-        If `fill`, `max_missing`, `masks` or the scaler has another type.
+        If `fill`, `max_missing`, `masks`, the scaler or `categories` has another type.
     ValueError
         If `max_missing` or a least number of observed values is out of range; for an unknown
         layout, no key, a scaler without any of the columns, or joined columns.
@@ -228,6 +272,7 @@ class WindowSpec:
     masks: bool | None = None
     scaler: Scaler | None = None
     joined: bool = False
+    categories: Categories | None = None
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
@@ -243,6 +288,29 @@ class WindowSpec:
             raise ValueError("`keys` must name at least one key of a batch, got none")
         self._allowed()  # It raises an error for a number out of range.
         self._check_scaler()
+        self._check_categories()
+
+    def _check_categories(self) -> None:
+        categorical = self.roles.categorical
+        for name, _ in self.dtypes.by_column:
+            if name in categorical:
+                raise ValueError(
+                    f"`dtype` has column {name!r}, which is categorical and has codes of int64: "
+                    "leave one of them out"
+                )
+        if self.categories is None:
+            return
+        if not isinstance(self.categories, Categories):
+            raise TypeError(
+                f"`categories` must be Categories, got a {type(self.categories).__name__}"
+            )
+        if not categorical:
+            raise ValueError(
+                "`categories` are of categorical columns, expected windows with categorical="
+            )
+        for name in categorical:
+            if name not in self.categories.columns:
+                raise unknown_column(name, self.categories.columns, "`categories`")
 
     def _check_scaler(self) -> None:
         scaler = self.scaler
@@ -250,9 +318,9 @@ class WindowSpec:
             return
         if not isinstance(scaler, Scaler):
             raise TypeError(f"`scaler` must be a Scaler, got a {type(scaler).__name__}")
-        if not set(scaler.columns) & set(self.roles.all):
+        if not set(scaler.columns) & set(self.roles.numbers):
             raise ValueError(
-                f"`scaler` must have some of the columns {self.roles.all}, got {scaler.columns}"
+                f"`scaler` must have some of the columns {self.roles.numbers}, got {scaler.columns}"
             )
 
     def columns_of(self, table: Table) -> dict[str, ColumnData]:
@@ -303,7 +371,16 @@ class WindowSpec:
             "min_observed_past": int(self.min_observed_past or 0),
             "min_observed_future": int(self.min_observed_future or 0),
             "scaler": _digest_of(self.scaler, some_unseen),
+            **self._fingerprint_of_categories(),
         }
+
+    def _fingerprint_of_categories(self) -> dict[str, str | int]:
+        """Return the fields of categorical columns; none without them."""
+        names, fitted = self.roles.categorical, self.categories
+        if not names:
+            return {}
+        digest_or_none = "none" if fitted is None else fitted.digest_of(names)
+        return {"categorical": ", ".join(names), "categories": digest_or_none}
 
 
 def _digest_of(scaler: Scaler | None, some_unseen: bool) -> str:

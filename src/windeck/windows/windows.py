@@ -22,6 +22,8 @@ from windeck.windows import forecasts, joined, splits, subset
 from windeck.windows.balance import Balance
 from windeck.windows.balanced import BalancedWindows
 from windeck.windows.batch_spec import BatchGatherer, BatchKeys, FieldPlan, Gatherer
+from windeck.windows.categories import Categories, rows_of_columns
+from windeck.windows.category_codes import count_unseen
 from windeck.windows.coverage import covered_rows
 from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
@@ -54,6 +56,7 @@ W = TypeVar("W", bound="Windows")
 _OWN_ATTRIBUTES = frozenset(
     (
         *("table", "span", "roles", "layout", "fill", "max_missing", "max_gap", "scaler"),
+        "categories",
         *("_spec", "_selection", "_keys", "_views", "_index", "_gatherer", "_noted"),
         "fingerprint",
     )
@@ -129,13 +132,19 @@ class Windows:
     masks
         Whether every key of columns has a ``<key>_mask``. Default: True without `keys`; with `keys`
         those masks that are named.
+    categorical
+        Covariates that are codes for embeddings, in keys of their own: names of columns of text,
+        integers or bools; True for all covariates of text; or fitted `Categories`. Names need
+        `with_categories` before the first batch.
 
     Notes
     -----
     **Keys** of a batch: ``past_target``, ``future_target``, ``past_known``, ``future_known``,
     ``past_covariates``, ``static``, as far as there are such columns (and a future). Each has a
     ``<key>_mask`` (bool, 1 = observed), also where nothing is missing: keys and dtypes depend on
-    options, never on the data. ``series_id`` and ``start`` are int64 of shape (batch,): the number
+    options, never on the data. Covariates that are `categorical` are in ``past_known_categorical``,
+    ``future_known_categorical``, ``past_categorical`` and ``static_categorical`` instead, int64.
+    ``series_id`` and ``start`` are int64 of shape (batch,): the number
     of the series and the row in the table of the first context step. With padding that row may lie
     before the series.
 
@@ -203,6 +212,7 @@ class Windows:
         min_observed_past: int | None = None,
         min_observed_future: int | None = None,
         masks: bool | None = None,
+        categorical: Names | bool | Categories = None,
     ) -> None:
         if not isinstance(table, SeriesColumns):
             raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
@@ -226,6 +236,7 @@ class Windows:
             static_covariates,
             kept=table.column_names if layout == "columns" else cast,
         )
+        roles = roles.with_categorical(categorical, table)
         spec = WindowSpec(
             span=span,
             roles=roles,
@@ -239,6 +250,7 @@ class Windows:
             keys=None if keys is None else names_of(keys),
             masks=masks,
             scaler=scaler,
+            categories=categorical if isinstance(categorical, Categories) else None,
         )
         selection = WindowSelection.of_table(
             table.offsets, span, spec.conditions(table), table.series_names
@@ -277,11 +289,11 @@ class Windows:
         self.table, self._spec, self._selection = table, spec, selection
         self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
         self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
-        self.scaler = spec.scaler
+        self.scaler, self.categories = spec.scaler, spec.categories
         columns = spec.columns_of(table)
         self._keys = BatchKeys.of(spec, columns) if keys is None else keys
         native, self._views = joined.native_keys(self._keys.chosen, spec)
-        plan = FieldPlan(selection, table, columns, native, self._keys.index, spec.scaler)
+        plan = FieldPlan(selection, table, spec, native, self._keys.index)
         self._index = selection.index()
         self._gatherer: Gatherer
         if isinstance(table, StreamedTable):
@@ -365,11 +377,15 @@ class Windows:
     def explain(self) -> WindowReport:
         """Return a report of the number of windows, of those dropped by reason, and of bytes.
 
-        Of a streamed table also of the groups that are read, and of the bytes of an epoch.
+        Of a streamed table also of the groups that are read, and of the bytes of an epoch; of one
+        in memory also of `unseen_categories`.
         """
         if isinstance(self._gatherer, StreamedGatherer):
             return replace(self._selection.report, reading=self._gatherer.windows.explain())
-        return replace(self._selection.report, device_bytes=self.device_bytes())
+        unseen = {} if self.categories is None or not len(self) else self.unseen_categories()
+        return replace(
+            self._selection.report, device_bytes=self.device_bytes(), unseen_categories=unseen
+        )
 
     def blocks_of(self, indices: Any) -> tuple[Int64, Int64]:
         """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
@@ -479,7 +495,8 @@ class Windows:
         """
         if isinstance(larger, Windows):
             numbers = "series_id" in self._keys.index
-            self.table.check_growth(larger.table, self.roles.all, numbers=numbers)
+            # Codes of categorical columns do not depend on those of the table.
+            self.table.check_growth(larger.table, self.roles.numbers, numbers=numbers)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one sample: arrays without the batch axis. Negative numbers count from the end."""
@@ -583,6 +600,65 @@ class Windows:
     def _scaled(self, scaler: Scaler | None) -> Windows:
         spec = replace(self._spec, scaler=scaler)
         return self._of(self.table, spec, self._selection, added=self._added)
+
+    def with_categories(self, categories: Categories | None) -> Windows:
+        """Return the same windows with the codes of fitted categories, or none.
+
+        Parameters
+        ----------
+        categories
+            They have every categorical column of these windows.
+
+        Returns
+        -------
+        Windows
+            O(rows) time and, for each categorical column of a table in memory, 1 byte a row with up
+            to 255 values, 2 with up to 65,535, else 8; windows of the table share them. Of a
+            streamed table codes are made of the rows that are read.
+
+        Raises
+        ------
+        KeyError, TypeError
+            If a categorical column is not in `categories`, or has values of another kind.
+        ValueError
+            If these windows have no categorical column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> columns = {"load": np.arange(6.0), "shop": np.array([7, 7, 7, 30, 30, 9])}
+        >>> table = wd.Table.from_columns(columns)
+        >>> w = wd.Windows(
+        ...     table, context_length=2, past_covariates="shop", categorical="shop")
+        >>> train = w.subset(rows=(0, 5))
+        >>> w = w.with_categories(wd.Categories.fit(train))
+        >>> w.gather([0, 4])["past_categorical"][:, :, 0]  # 9 is not among the rows of training
+        array([[1, 1],
+               [2, 0]])
+        >>> w.unseen_categories()
+        {'shop': 1}
+        """
+        spec = replace(self._spec, categories=categories)
+        return self._of(self.table, spec, self._selection, added=self._added)
+
+    def unseen_categories(self) -> dict[str, int]:
+        """Return how many rows that windows read have a value without a code, by column.
+
+        Missing values do not count; of static covariates the first row of each series counts. Reads
+        the categorical columns: O(rows) time, also of a streamed table.
+
+        Raises
+        ------
+        ValueError
+            If no categories are fitted, or there are no windows.
+        """
+        if self.categories is None:
+            raise ValueError("these windows have no fitted categories, expected some to compare")
+        names = self.roles.categorical
+        lookups = {name: self.categories.lookup(self.table.column(name)) for name in names}
+        rows = rows_of_columns(self, names)
+        return {name: count_unseen(rows[name][0], lookups[name], rows[name][1]) for name in names}
 
     def unseen_series(self) -> dict[str, Int64]:
         """Return the numbers of the series that the scaler was not fitted on, by column.
@@ -1140,6 +1216,10 @@ class Split(NamedTuple):
         unseen = (part.unseen_series() for part in parts)
         warn_of_unseen(scaler, self.train.table.num_series, unseen)
         return parts
+
+    def with_categories(self, categories: Categories | None) -> Split:
+        """Return all three parts with the same categories; see `Windows.with_categories`."""
+        return Split(*(part.with_categories(categories) for part in self))
 
     def _repr_html_(self) -> str:
         total = max(sum(map(len, self)), 1)
