@@ -211,13 +211,16 @@ def neuralforecast() -> Case:
 
     dataset, *_ = TimeSeriesDataset.from_df(frame())
     theirs = TimeSeriesDataModule(dataset, batch_size=1).train_dataloader()
-    model = NLinear(
-        h=FUTURE, input_size=PAST, windows_batch_size=None, max_steps=SERIES,
-        training_data_availability_threshold=1.0, **QUIET,
-    )  # fmt: skip
-    model.val_size = model.test_size = 0
+    whole, single = (
+        NLinear(
+            h=FUTURE, input_size=PAST, windows_batch_size=None, max_steps=SERIES, **more, **QUIET
+        )
+        for more in ({"training_data_availability_threshold": 1.0}, {"step_size": PAST + FUTURE})
+    )
+    whole.val_size = whole.test_size = single.val_size = single.test_size = 0
 
     def cut(batch: Any) -> tuple[Any, Any]:
+        model = whole if batch["temporal"].shape[-1] == LENGTH else single
         temporal, static, names, found, weights, columns = model._create_windows(batch, "train")
         made = model._sample_windows(
             temporal, static, names, columns, torch.arange(len(found)), found, weights
@@ -225,12 +228,12 @@ def neuralforecast() -> Case:
         past, _, future, *_ = model._parse_windows(batch, made)
         return past, future
 
-    return (
-        adapters.neuralforecast.loader(windows(), batch_size=WINDOWS, shuffle=True),
-        theirs,
-        cut,
-        lambda batches: pytorch_lightning.Trainer(**model.trainer_kwargs).fit(model, batches),
-    )
+    def train(batches: Any) -> None:
+        model = whole if batches is theirs else single
+        pytorch_lightning.Trainer(**model.trainer_kwargs).fit(model, batches)
+
+    ours = adapters.neuralforecast.loader(windows(), batch_size=WINDOWS, shuffle=True)
+    return ours, theirs, cut, train
 
 
 CASES = {

@@ -40,12 +40,12 @@ def variants() -> dict[str, dict[str, Any]]:
     from pytorch_forecasting.data.encoders import TorchNormalizer
 
     two = {"target": ["y", "past"], "target_normalizer": MultiNormalizer([TorchNormalizer()] * 2)}
-    plain: dict[str, Any] = {"static_categoricals": [], "time_varying_known_categoricals": [], "weight": None}
+    none: dict[str, Any] = {"static_categoricals": [], "time_varying_known_categoricals": []}
     classes = {"target": "week", "target_normalizer": NaNLabelEncoder()}
     return {
         "all roles": {},
         "two targets": {**two, "add_target_scales": False},
-        "no categories": plain,
+        "no categories": {**none, "weight": None},
         "categories as target": {**classes, "add_target_scales": False},
         "lags": {"lags": {"y": [2, 5]}},
         "minimal index": {"min_prediction_idx": 30},

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from windeck.loader import Loader
 
-__all__ = ["AdaptedLoader", "array_of", "is_observed"]
+__all__ = ["NEEDS_MASKS", "AdaptedLoader", "array_of", "is_observed"]
+
+#: The cure where a mask is missing.
+NEEDS_MASKS = "give the windows masks, by masks=True or among their `keys`"
 
 T = TypeVar("T")
 Batch = Mapping[str, Tensor]
@@ -75,5 +78,4 @@ def array_of(batch: Batch, key: str, cure: str) -> Tensor:
 
 def is_observed(batch: Batch, key: str, like: Tensor) -> Tensor:
     """Return the mask of a key as numbers: 1 where a value is observed, in the dtype of `like`."""
-    cure = "give the windows masks, by masks=True or among their `keys`"
-    return array_of(batch, f"{key}_mask", cure).to(like.dtype)
+    return array_of(batch, f"{key}_mask", NEEDS_MASKS).to(like.dtype)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from windeck.adapters.adapted import AdaptedLoader, array_of, is_observed
+from windeck.adapters.adapted import NEEDS_MASKS, AdaptedLoader, array_of
 from windeck.loader import Loader
 from windeck.windows.specification import ColumnRoles
 
@@ -19,8 +18,9 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
     """Return a loader of batches from which a training step cuts each window of windeck once.
 
     A batch is that of NeuralForecast for `batch_size` series with as many rows as a window. Make
-    the model with ``windows_batch_size=None`` and ``start_padding_enabled=False``, and train by
-    Lightning, as `fit` of the model does::
+    the model with ``windows_batch_size=None``, ``start_padding_enabled=False`` and
+    ``step_size=input_size + h``: a step pads a series by ``h`` rows, and would cut more windows.
+    Train by Lightning, as `fit` of the model does::
 
         model.val_size = model.test_size = 0
         trainer = pytorch_lightning.Trainer(**model.trainer_kwargs)
@@ -78,23 +78,26 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
 
 def to_batch(batch: dict[str, Tensor], *, fields: dict[str, Any]) -> dict[str, Any]:
     """Return ``temporal`` of shape (batch, columns, time), ``static`` and the fields."""
-    steps = torch.cat([_steps(batch, part) for part in ("past", "future")], dim=1)
-    made = {"temporal": steps.transpose(1, 2), **fields}
+    cure = "give the windows layout='btc', a `prediction_length`, and these keys"
+    past, future = (array_of(batch, f"{part}_target", cure) for part in ("past", "future"))
+    length, steps = past.shape[1], past.shape[1] + future.shape[1]
+    temporal = past.new_zeros((len(past), len(fields["temporal_cols"]), steps))
+    for part, place in (("past", slice(0, length)), ("future", slice(length, steps))):
+        _fill(temporal[:, :, place], batch, part)
+    made = {"temporal": temporal, **fields}
     if "static" in batch:
         made["static"] = batch["static"]
     return made
 
 
-def _steps(batch: dict[str, Tensor], part: str) -> Tensor:
-    """Return all columns of the past or of the future: (batch, time, columns)."""
-    cure = "give the windows layout='btc', a `prediction_length`, and these keys"
-    target = array_of(batch, f"{part}_target", cure)
-    columns = [target]
-    if (known := batch.get(f"{part}_known")) is not None:
-        columns.append(known)
-    if (covariates := batch.get("past_covariates")) is not None:
-        if part == "future":
-            covariates = covariates.new_zeros((*target.shape[:2], covariates.shape[-1]))
-        columns.append(covariates)
-    columns.append(is_observed(batch, f"{part}_target", target))
-    return torch.cat(columns, dim=2)
+def _fill(temporal: Tensor, batch: dict[str, Tensor], part: str) -> None:
+    """Write the columns of the past or of the future, and the mask after them."""
+    known = batch.get(f"{part}_known")
+    covariates = batch.get("past_covariates") if part == "past" else None
+    first = 0
+    for values in (batch[f"{part}_target"], known, covariates):
+        if values is not None:
+            temporal[:, first : first + values.shape[2]] = values.transpose(1, 2)
+            first += values.shape[2]
+    mask = array_of(batch, f"{part}_target_mask", NEEDS_MASKS)
+    temporal[:, -1] = mask[..., 0]
