@@ -95,11 +95,10 @@ def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[Col
         return True
     unknown = runs.series[at_end[follow[at_end]]]
     if len(unknown):
-        warnings.warn(
+        warn(
             f"targets of {len(unknown)} of {len(follow)} series are unknown for the last {ahead} "
             f"rows: {some_names(table.series_names, unknown)}; their future begins after these "
             "rows, as that of the other series does",
-            stacklevel=4,
         )
     return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windeck._util.warning import warn
 from windeck.windows.scaler_fitting import as_array
 
 __all__ = ["Predictions", "predictions_of"]
@@ -69,11 +69,10 @@ class Predictions(NamedTuple):
         if counts.any():
             windows, horizon = self.values.shape[:2]
             named = zip(self.columns, counts.tolist(), strict=True)
-            warnings.warn(
+            warn(
                 f"quantiles cross, a lower level above a higher one, in some of {windows * horizon}"
                 f" predictions: {', '.join(f'{name!r} in {n}' for name, n in named if n)}; they "
                 "are in the table as they are",
-                stacklevel=4,
             )
 
 
