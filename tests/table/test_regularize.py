@@ -310,6 +310,24 @@ def test_a_matrix_becomes_columns_and_bfloat16_stays() -> None:
     assert added.isnan().tolist() == [False, True, True, False, False]
 
 
+def test_tables_without_rows_and_mapped_ones(tmp_path: Path) -> None:
+    empty = wd.Table.from_columns({"a": np.zeros(0), "t": np.zeros(0, int)}, timestamp_column="t")
+    assert empty.regularize(1) is empty
+    series = wd.Table.from_columns(
+        {"a": np.arange(3.0), "t": [0, 2, 5]}, timestamp_column="t", offsets=[0, 0, 2, 3, 3]
+    )
+    found = series.regularize(1)
+    assert found.offsets.tolist() == [0, 0, 3, 4, 4]
+    assert found.to_arrow()["a"].to_pylist()[2:] == [1.0, 2.0]
+    data = pa.table({"a": [0.5, 1.5], "t": [0, 2]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", data.schema) as writer:
+        writer.write_table(data)
+    mapped = wd.Table.read(tmp_path / "a.arrow", timestamp_column="t", in_memory=False)
+    made = mapped.regularize(1)
+    assert "mapped" not in made.explain()
+    assert pickle.loads(pickle.dumps(made)).fingerprint == made.fingerprint
+
+
 def nab_series() -> dict[Any, tuple[Any, Any]]:
     table = wd.Table.read(
         real_data("nab.parquet"), id_columns="series", timestamp_column="timestamp"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -179,3 +181,132 @@ def test_wrong_arguments_are_named(
 ) -> None:
     with pytest.raises(error, match=told):
         windows_of(LENGTHS).balanced(weights, epoch_length=length)
+
+
+# --- recency -------------------------------------------------------------------------------------
+
+
+def ages(starts: list[int], half_life: int, count: int) -> list[tuple[int, int, Fraction]]:
+    """Return first and end window, and quota, of each age of a series, from the oldest."""
+    weights: dict[int, Fraction] = {}
+    members: dict[int, list[int]] = {}
+    for window, start in enumerate(starts):
+        age = min((starts[-1] - start) // half_life, 40)
+        members.setdefault(age, []).append(window)
+        weights[age] = weights.get(age, Fraction(0)) + Fraction(1, 2**age)
+    scale = count / sum(weights.values(), Fraction(0))
+    found = []
+    for age in sorted(members):
+        rest = (weight for one, weight in weights.items() if one > age)
+        older = sum(rest, Fraction(0)) * scale
+        if weights[age] * scale < 1 or older < 1:
+            found.append((0, members[age][-1] + 1, weights[age] * scale + older))
+            break
+        found.append((members[age][0], members[age][-1] + 1, weights[age] * scale))
+    return found[::-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=6),
+    half_life=st.integers(1, 70),
+    stride=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_ages_have_their_shares(
+    lengths: list[int], half_life: int, stride: int, seed: int, data: Any
+) -> None:
+    lengths[0] = max(lengths[0], 3)
+    rng = np.random.default_rng(seed)
+    gaps = np.where(rng.random(sum(lengths)) < 0.1, np.nan, 1.0)
+    gaps[: lengths[0]] = 1.0
+    table = wd.Table.from_columns({"x": gaps}, offsets=np.cumsum([0, *lengths]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        windows = wd.Windows(table, context_length=3, stride=stride, max_missing=0)
+    series, rows = windows.locate(np.arange(len(windows)))
+    sizes = np.bincount(series, minlength=len(lengths))
+    counts = [data.draw(st.integers(1, 60)) if size else 0 for size in sizes]
+    balanced = windows.balanced(counts, epoch_length=sum(counts), half_life=half_life)
+    assert balanced.counts.tolist() == counts
+    numbers = balanced.at_epoch(1, seed=seed).window_numbers(np.arange(len(balanced)))
+    first = 0
+    for number, count in enumerate(counts):
+        local = numbers[series[numbers] == number] - first
+        assert len(local) == count
+        if count:
+            for start, stop, quota in ages(rows[series == number].tolist(), half_life, count):
+                here = int(((local >= start) & (local < stop)).sum())
+                assert here >= 1
+                assert abs(here - quota) < 1 + Fraction(1, 10**9)
+        first += int(sizes[number])
+
+
+def test_each_window_is_served_and_recent_ones_more_often() -> None:
+    windows = windows_of([402, 52])
+    balanced = windows.balanced([300, 100], epoch_length=400, half_life=50)
+    served_times = np.zeros(len(windows), np.int64)
+    for epoch in range(500):
+        served_times += np.bincount(served(balanced, epoch, 3), minlength=len(windows))
+    assert served_times.min() > 0
+    of_age = served_times[:400].reshape(8, 50).sum(axis=1) / 500
+    expected = 300 * 2.0 ** np.arange(8) / 255
+    assert (np.abs(of_age - expected)[2:] <= 1).all()
+    assert abs(of_age[:2].sum() - expected[:2].sum()) <= 1
+
+
+def test_a_half_life_resumes_and_pickles_and_is_in_the_fingerprint() -> None:
+    windows = windows_of([402, 52])
+    plain, recent = windows.balanced(), windows.balanced(half_life=50)
+    assert recent.fingerprint != plain.fingerprint
+    assert recent.fingerprint != windows.balanced(half_life=51).fingerprint
+    assert "balanced.ages" not in plain.fingerprint
+    again = pickle.loads(pickle.dumps(recent))
+    assert again.fingerprint == recent.fingerprint
+    loader = wd.Loader(recent, batch_size=16, seed=3)
+    batches = [batch["start"].tolist() for _, batch in zip(range(20), loader, strict=False)]
+    other = wd.Loader(again, batch_size=16, seed=3)
+    for _ in zip(range(7), other, strict=False):
+        pass
+    state = other.state_dict()
+    resumed = wd.Loader(recent, batch_size=16, seed=3)
+    resumed.load_state_dict(state)
+    found = [batch["start"].tolist() for _, batch in zip(range(12), resumed, strict=False)]
+    assert found == batches[7 : 7 + len(found)]
+    device = windows.to("cpu").balanced(half_life=50)
+    one = next(iter(wd.Loader(device, batch_size=64, seed=3)))["start"]
+    assert one.tolist() == next(iter(wd.Loader(recent, batch_size=64, seed=3)))["start"].tolist()
+
+
+def test_ages_of_windows_in_blocks_have_the_same_counts() -> None:
+    windows = windows_of([402, 52])
+    blocks = (np.array([0, 37, 200, 310, 450]), 2)
+    plain, dealt = windows.balanced(half_life=50), windows.balanced(half_life=50, blocks=blocks)
+    borders = plain.balance.starts
+    for epoch in range(3):
+        found = [np.histogram(served(one, epoch, 3), borders)[0] for one in (plain, dealt)]
+        assert found[0].tolist() == found[1].tolist() == plain.balance.counts.tolist()
+
+
+def test_a_half_life_as_a_duration() -> None:
+    stamps = np.concatenate([np.arange(50) * 2, np.arange(50)]).astype("M8[h]")
+    columns = {"x": np.arange(100.0), "t": stamps}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 50, 100])
+    windows = wd.Windows(table, context_length=3)
+    # Four rows of two hours, and eight of one.
+    four, eight = (windows.balanced(half_life=rows).balance.starts for rows in (4, 8))
+    expected = [*four[four < 48], *eight[eight >= 48]]
+    assert windows.balanced(half_life="8h").balance.starts.tolist() == expected
+    with pytest.raises(ValueError, match="`half_life` must be a step or longer, got '1h' for ser"):
+        windows.balanced(half_life="1h")
+    with pytest.raises(ValueError, match="`half_life` must be at least 1, got 0"):
+        windows.balanced(half_life=0)
+    with pytest.raises(ValueError, match="`half_life` is '1h', but the table has no timestamp"):
+        windows_of([9]).balanced(half_life="1h")
+    columns["t"] = np.concatenate([np.arange(50), np.arange(50) ** 2]).astype("M8[h]")
+    irregular = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 50, 100])
+    with pytest.raises(
+        ValueError, match=r"series 1 is irregular; expected a number of rows, or se"
+    ):
+        wd.Windows(irregular, context_length=3).balanced(half_life="4h")

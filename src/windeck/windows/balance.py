@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,8 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.validation import LIMIT, check_integer
 from windeck.orders import BlockPermutation
+from windeck.table.timestamps import OrderReport
+from windeck.windows.filters import gap_in_units
 
 __all__ = ["CELLS", "SERIES", "SLOTS", "Balance"]
 
@@ -28,9 +31,12 @@ class Balance:
     Attributes
     ----------
     counts
-        int64 of shape (series,): windows of each series of the table in an epoch; read-only.
+        int64 of shape (series,): windows of each series of the table in an epoch; read-only. With a
+        half-life of shape (ages,): those of each age of each series, from the oldest.
     starts
-        int64 of shape (series + 1,): the first window of each series, and the number of windows.
+        int64 of shape (len(counts) + 1,): the first window of each, and the number of windows.
+    series_counts
+        Windows of each series of the table in an epoch; read-only.
     blocks
         Offsets of blocks of windows that are dealt together, and the blocks of a group; or None.
     in_read_blocks
@@ -39,6 +45,7 @@ class Balance:
 
     counts: Int64
     starts: Int64
+    series_counts: Int64
     blocks: tuple[Int64, int] | None = None
     in_read_blocks: bool = False
 
@@ -51,6 +58,7 @@ class Balance:
         epoch_length: int | None,
         blocks: Any,
         read: tuple[Int64, int] | None,
+        half_life: Int64 | None = None,
     ) -> Balance:
         """Return the balance of windows; see `Windows.balanced`.
 
@@ -60,6 +68,8 @@ class Balance:
             Names of the series of the table.
         read
             The blocks in which the windows are read, and those of a group; None in memory.
+        half_life
+            Rows after which a window counts half as much, of each series.
         """
         if not len(index):
             raise ValueError("there are no windows, expected at least one window to serve")
@@ -77,13 +87,16 @@ class Balance:
                 f"series {names[series]!r} would have no window in an epoch of {length}; expected "
                 "a larger `epoch_length`, or the weight 0 for it"
             )
-        counts.flags.writeable = False
+        series_counts = counts
+        if half_life is not None:
+            counts, starts = by_age(index, counts, starts, half_life)
+        counts.flags.writeable = series_counts.flags.writeable = False
         chosen = read if blocks is None else _checked_blocks(len(index), blocks)
-        return cls(counts, starts, chosen, _are_equal(chosen, read))
+        return cls(counts, starts, series_counts, chosen, _are_equal(chosen, read))
 
     @cached_property
     def sizes(self) -> Int64:
-        """The number of windows of each series: int64 of shape (series,)."""
+        """The number of windows of each series, or age of it: int64 of shape (len(counts),)."""
         return np.diff(self.starts)
 
 
@@ -118,6 +131,92 @@ def _first_windows(num_series: int, index: _core.WindowIndex) -> Int64:
         high = np.where((low < high) & ~before, middle, high)
         low = np.where(before, middle + 1, low)
     return np.append(low, len(index))
+
+
+#: Ages of a series, at most: the weight of the oldest one is 2**-40 of the newest.
+_AGES = 41
+
+
+def by_age(
+    index: _core.WindowIndex, counts: Int64, starts: Int64, half_life: Int64
+) -> tuple[Int64, Int64]:
+    """Divide the windows of each series by their age: counts and first windows of each age.
+
+    Windows that begin less than `half_life` rows before the last one of their series have the
+    weight 1, those of the next `half_life` rows 1/2, and so on. The oldest ages are one, such that
+    each has a window in every epoch; its weight is the sum of theirs. O(series) time and memory.
+    """
+    sizes = np.diff(starts)
+    live = np.flatnonzero((counts > 0) & (sizes > 0))
+    _, newest = index.locate(starts[live + 1] - 1)
+    _, oldest = index.locate(starts[live])
+    number = np.minimum((newest - oldest) // half_life[live] + 1, _AGES)
+    series = np.repeat(np.arange(len(live)), number)
+    age = np.arange(len(series)) - np.repeat(np.cumsum(number) - number, number)
+    border = newest[series] - age * half_life[live[series]]
+    low, high = starts[live[series]], starts[live[series] + 1]
+    # Windows of age k begin after border k + 1 and not after border k.
+    stop = _windows_until(index, low, high, border)
+    start = np.where(age + 1 < number[series], np.append(stop[1:], 0), low)
+    weights = (stop - start) * np.exp2(-age.astype(np.float64))
+    kept = stop > start
+    return _whole_counts(counts, starts, live[series[kept]], start[kept], weights[kept])
+
+
+def _windows_until(index: _core.WindowIndex, low: Int64, high: Int64, rows: Int64) -> Int64:
+    """Return the end of the windows in [low, high) that begin at a row or before it."""
+    low, high = low.copy(), high.copy()
+    while (low < high).any():
+        middle = (low + high) // 2
+        _, begin = index.locate(np.minimum(middle, len(index) - 1))
+        before = (low < high) & (begin <= rows)
+        high = np.where((low < high) & ~before, middle, high)
+        low = np.where(before, middle + 1, low)
+    return low
+
+
+def _whole_counts(
+    counts: Int64, starts: Int64, series: Int64, first: Int64, weights: np.ndarray[Any, Any]
+) -> tuple[Int64, Int64]:
+    """Return the windows of ages of series in an epoch, and their first windows.
+
+    Ages are given from the newest one of each series on, and returned in the order of windows.
+    """
+    begins = np.flatnonzero(np.append(True, series[1:] != series[:-1])[: len(series)])
+    lengths = np.diff(np.append(begins, len(series)))
+    of_series = np.repeat(np.arange(len(begins)), lengths)
+    place = np.arange(len(series)) - begins[of_series]
+    # The weight of an age and of all older ones: sums of one series alone, which is as exact.
+    left = weights.copy()
+    for number in range(int(lengths.max()) - 1, 0, -1):
+        rows = np.flatnonzero(place == number)
+        left[rows - 1] += left[rows]
+    scale = (counts[series[begins]] / left[begins])[of_series]
+    quotas, older = weights * scale, (left - weights) * scale
+    few = (quotas < 1) | (older < 1)
+    passed = np.cumsum(few) - few
+    merged = passed - passed[begins][of_series]
+    is_kept = merged == 0
+    # The first age with too few windows takes all older ones.
+    quotas = np.where(few, quotas + older, quotas)[is_kept]
+    owner, ends = of_series[is_kept], np.append(begins[1:], len(series)) - 1
+    begin = np.where(few, first[ends][of_series], first)[is_kept]
+    whole = np.floor(quotas).astype(np.int64)
+    total = counts[series[begins]]
+    lacking = total - np.bincount(owner, whole, len(begins)).astype(np.int64)
+    order = np.lexsort((whole - quotas, owner))
+    sizes = np.bincount(owner, minlength=len(begins))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    whole += rank < lacking[owner]
+    everywhere = np.concatenate([starts[:-1], begin])
+    found = np.concatenate([np.zeros(len(starts) - 1, np.int64), whole])
+    # A series with ages has one that begins with it; any other series has a count of 0.
+    used = np.ones(len(found), dtype=np.bool_)
+    used[series] = False
+    everywhere, found = everywhere[used], found[used]
+    order = np.argsort(everywhere, kind="stable")
+    return found[order], np.append(everywhere[order], starts[-1])
 
 
 def _shares(names: tuple[Any, ...], sizes: Int64, weights: Any) -> np.ndarray[Any, Any]:
@@ -156,3 +255,28 @@ def _apportion(length: int, shares: np.ndarray[Any, Any]) -> Int64:
     remainders = np.where(shares > 0, quotas - counts, -1.0)
     counts[np.argsort(-remainders, kind="stable")[:left]] += 1
     return counts
+
+
+def rows_of(half_life: Any, stamps: Any, report: OrderReport, names: tuple[Any, ...]) -> Int64:
+    """Return a half-life as a number of rows of each series, from rows or a duration.
+
+    `stamps`, `report` and `names` are those of a table.
+    """
+    if not isinstance(half_life, (str, timedelta, np.timedelta64)):
+        rows = check_integer("half_life", half_life, least=1)
+        return np.full(len(names), rows, dtype=np.int64)
+    ticks = gap_in_units(half_life, stamps, "half_life")
+    uneven = np.flatnonzero(report.irregular)
+    if len(uneven):
+        raise ValueError(
+            f"`half_life` is {half_life!r}, and series {names[uneven[0]]!r} is irregular; expected "
+            "a number of rows, or series of table.regularize()"
+        )
+    found: Int64 = ticks // np.maximum(report.steps, 1)
+    short = np.flatnonzero((found < 1) & (report.steps > 0))
+    if len(short):
+        raise ValueError(
+            f"`half_life` must be a step or longer, got {half_life!r} for series "
+            f"{names[short[0]]!r}"
+        )
+    return np.maximum(found, 1)

@@ -94,11 +94,11 @@ class BalancedWindows(Generic[WindowsT]):
 
     def __init__(self, windows: WindowsT, balance: Balance, joined: bool = False) -> None:
         self.windows, self.balance, self._is_joined = windows, balance, joined
-        self.counts, self.blocks = balance.counts, balance.blocks
+        self.counts, self.blocks = balance.series_counts, balance.blocks
         self._make()
 
     def _make(self) -> None:
-        self._slots = _core.Cumulative(self.counts)
+        self._slots = _core.Cumulative(self.balance.counts)
         self._first = self.at_epoch(0, seed=0)
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class BalancedWindows(Generic[WindowsT]):
 
     def device_bytes(self) -> int:
         """Return the bytes that `to` takes on a device, at most; see `Windows.device_bytes`."""
-        return self.windows.device_bytes() + 8 * (3 * len(self.counts) + 1)
+        return self.windows.device_bytes() + 8 * (3 * len(self.balance.counts) + 1)
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
@@ -157,6 +157,8 @@ class BalancedWindows(Generic[WindowsT]):
         """The fields of the windows, and a digest of the counts."""
         fields = {f"windows.{name}": v for name, v in self.windows.fingerprint.items()}
         blocks = {} if self.blocks is None else {"balanced.blocks": digest(*self.blocks)}
+        if len(self.balance.counts) != len(self.counts):
+            blocks["balanced.ages"] = digest(self.balance.counts, self.balance.starts)
         return {**fields, "balanced": digest(self.counts), **blocks}
 
     def check_growth(self, larger: object) -> None:
@@ -183,7 +185,7 @@ class BalancedEpoch:
     def __init__(self, data: BalancedWindows[Any], epoch: int, seed: int) -> None:
         self._data, self._epoch, self._seed = data, epoch, seed
         self._windows: ServedWindows = data.windows
-        self._slots, self._counts = data._slots, data.counts
+        self._slots, self._counts = data._slots, data.balance.counts
         self._starts, self._sizes = data.balance.starts, data.balance.sizes
         self._key = hash_words(seed, SERIES)
 

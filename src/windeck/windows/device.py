@@ -57,7 +57,9 @@ class HostWindows(Source, Protocol):
     def check_growth(self, larger: object) -> None:
         """Check that a table has only grown."""
 
-    def balanced(self, weights: Any = None, *, epoch_length: int | None) -> HostBalancedWindows:
+    def balanced(
+        self, weights: Any = None, *, epoch_length: int | None, half_life: Any
+    ) -> HostBalancedWindows:
         """Return a source that serves each series in proportion to a weight."""
 
     def to(self, device: Any) -> DeviceWindows[Any]:
@@ -204,7 +206,7 @@ class DeviceWindows(Generic[WindowsT]):
         return {**batch, **{name: index[name] for name in self._index_keys}}
 
     def balanced(
-        self, weights: Any = None, *, epoch_length: int | None = None
+        self, weights: Any = None, *, epoch_length: int | None = None, half_life: Any = None
     ) -> DeviceBalancedWindows:
         """Return a source that serves each series in proportion to a weight, on the same columns.
 
@@ -221,7 +223,7 @@ class DeviceWindows(Generic[WindowsT]):
         tensor([5, 5])
         """
         return DeviceBalancedWindows(
-            self.windows.balanced(weights, epoch_length=epoch_length), self
+            self.windows.balanced(weights, epoch_length=epoch_length, half_life=half_life), self
         )
 
     def _locate(self, samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,7 +19,7 @@ from windeck.orders import BlockPermutation
 from windeck.sources import Batch, OrderFactory
 from windeck.table.table import StreamedTable, Table
 from windeck.windows import forecasts, joined, splits, subset
-from windeck.windows.balance import Balance
+from windeck.windows.balance import Balance, rows_of
 from windeck.windows.balanced import BalancedWindows
 from windeck.windows.batch_spec import BatchGatherer, BatchKeys, FieldPlan, Gatherer
 from windeck.windows.categories import Categories, rows_of_columns
@@ -708,6 +708,7 @@ class Windows:
         *,
         epoch_length: int | None = None,
         blocks: tuple[Int64, int] | None = None,
+        half_life: Any = None,
     ) -> BalancedWindows[Windows]:
         """Return a source that serves each series in proportion to a weight, not to its windows.
 
@@ -729,12 +730,20 @@ class Windows:
             The attribute `blocks` of balanced windows of the same data as a streamed table, to have
             the same order in memory. Windows of a streamed table are dealt in the blocks in which
             they are read; others by default not in blocks.
+        half_life : int, or duration such as "30D", optional
+            Serve recent windows of each series more often. Windows that begin within this number of
+            rows before the last window of the series have the weight 1, those of as many rows
+            before them 1/2, and so on; the share of a series stays. The counts of these ages are
+            whole numbers, equal in all epochs, and each window is served after some epochs: the
+            oldest ages, which would have no window in an epoch, are one age, of the sum of their
+            weights. A duration is a number of usual steps of each series.
 
         Raises
         ------
-        KeyError, ValueError
+        KeyError, TypeError, ValueError
             For a weight of an unknown series or of one without windows, for weights that are
-            negative or all 0, and for a series that would have no window in an epoch.
+            negative or all 0, for a series that would have no window in an epoch, and for a
+            half-life of less than a row, or a duration for irregular series.
 
         Examples
         --------
@@ -746,7 +755,17 @@ class Windows:
         (10, array([5, 5]))
         """
         balance = Balance.of(
-            self.table.series_names, self._index, weights, epoch_length, blocks, self._blocks
+            self.table.series_names,
+            self._index,
+            weights,
+            epoch_length,
+            blocks,
+            self._blocks,
+            None
+            if half_life is None
+            else rows_of(
+                half_life, self.table.timestamps, self.table.report, self.table.series_names
+            ),
         )
         return BalancedWindows(self, balance, self._spec.joined)
 
