@@ -1,4 +1,4 @@
-"""Time and peak memory of reading few columns of a wide file; time of regular series."""
+"""Time and peak memory of reading few columns of a wide file; time of regular series and forecasts."""
 
 from __future__ import annotations
 
@@ -59,11 +59,76 @@ def peak(code: str) -> int:
     return int(done.stdout)
 
 
+#: Series of a forecast, their rows, the rows of a context and of the future, and its covariates.
+SERIES, LONG, CONTEXT, AHEAD = 100_000, 96, 48, 24
+KNOWN = [f"known{place}" for place in range(5)]
+
+
+def frames() -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The past of hourly series, and the covariates of their future, series in another order."""
+    rng = np.random.default_rng(0)
+    stamps = (np.datetime64("2024-01-01", "h") + np.arange(LONG + AHEAD)).astype("M8[us]")
+    names = np.array([f"s{number:06d}" for number in range(SERIES)])
+
+    def frame(ids: Any, times: Any, columns: list[str]) -> pl.DataFrame:
+        size = len(ids) * len(times)
+        values = {name: rng.standard_normal(size, dtype=np.float32) for name in columns}
+        index = {"id": np.repeat(ids, len(times)), "time": np.tile(times, len(ids))}
+        return pl.DataFrame({**index, **values})
+
+    future = frame(rng.permutation(names), stamps[LONG:], KNOWN)
+    return frame(names, stamps[:LONG], ["load", *KNOWN]), future
+
+
+def by_hand(past: pl.DataFrame, future: pl.DataFrame) -> dict[str, Any]:
+    """The last contexts and their futures by joins and reshapes."""
+    groups = past.group_by("id", maintain_order=True)
+    last, ends = groups.tail(CONTEXT), groups.agg(pl.col("time").last())
+    steps = pl.DataFrame({"step": np.arange(1, AHEAD + 1)})
+    times = pl.col("time") + pl.col("step") * pl.duration(hours=1)
+    wanted = ends.join(steps, how="cross").select("id", time=times)
+    found = wanted.join(future, on=["id", "time"], how="left", maintain_order="left")
+    assert len(found) == len(wanted)
+    assert not found[KNOWN[0]].null_count()
+    return {
+        "past_target": last["load"].to_numpy().reshape(-1, CONTEXT, 1),
+        "past_known": last.select(KNOWN).to_numpy().reshape(-1, CONTEXT, len(KNOWN)),
+        "future_known": found.select(KNOWN).to_numpy().reshape(-1, AHEAD, len(KNOWN)),
+    }
+
+
+def of_forecast() -> Iterator[Row]:
+    past, future = frames()
+    windows = wd.Windows(
+        wd.Table.from_arrow(past, id_columns="id", timestamp_column="time"),
+        context_length=CONTEXT, prediction_length=AHEAD, target_columns="load",
+        known_covariates=KNOWN, keys=("past_target", "past_known", "future_known"),
+    )  # fmt: skip
+
+    def ours() -> dict[str, Any]:
+        latest = windows.latest(future=future)
+        return latest.gather(np.arange(len(latest)))
+
+    found, expected = ours(), by_hand(past, future)
+    assert all(np.array_equal(found[key], expected[key]) for key in expected)
+    costs = compare_costs(ours, lambda: by_hand(past, future), rounds=9)
+    for what, ratio in (("", costs.wall), (", processor time", costs.cpu)):
+        yield Row(
+            question=f"inputs of a forecast: {SERIES:,} series, {CONTEXT} past and {AHEAD} future "
+            f"steps, {len(KNOWN)} known covariates of a frame{what}",
+            ours="latest(future=frame)",
+            rival="polars, joins and reshapes",
+            ratio=ratio,
+            needed=1,
+        )
+
+
 def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for kind, path in write(Path(folder)).items():
             yield from of_file(kind, path)
     yield from of_irregular_series()
+    yield from of_forecast()
 
 
 def of_file(kind: str, path: Path) -> Iterator[Row]:

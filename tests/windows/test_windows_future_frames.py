@@ -217,6 +217,30 @@ def test_frames_that_do_not_fit_are_refused() -> None:
         v.latest(future=rows)
 
 
+def test_rows_between_those_that_are_wanted_are_left_out() -> None:
+    """Each row is found by its time stamp, wherever it is."""
+    rng, hour = np.random.default_rng(0), np.timedelta64(3600, "s")
+    w = windows_of(table_of(rows_of(0, PAST)), ["wind"])
+    for _ in range(20):
+        seconds = np.sort(rng.choice(3600 * 48, rng.integers(1, 90)))
+        between = FIRST + seconds * np.timedelta64(1, "s")
+        parts = []
+        for number, (site, meter) in enumerate(METERS):
+            wanted = FIRST + np.arange(PAST, PAST + FUTURE) * hour
+            stamps = np.union1d(wanted, between[rng.random(len(between)) < 0.5])
+            hours = (stamps - FIRST) / hour + 100 * number
+            columns = {
+                "site": [site] * len(stamps),
+                "meter": meter,
+                "when": stamps.astype("M8[ms]"),
+            }
+            parts.append(pl.DataFrame({**columns, "wind": hours.astype(np.float32)}))
+        frame = pl.concat(parts).with_columns(pl.col("when").dt.replace_time_zone("UTC"))
+        batch = w.latest(future=frame.sample(fraction=1.0, shuffle=True, seed=1)).gather([0, 1, 2])
+        expected = np.arange(PAST, PAST + FUTURE) + 100 * np.arange(3)[:, None]
+        np.testing.assert_array_equal(batch["wind"][:, 6:], expected)
+
+
 def test_missing_values_of_a_frame_are_missing() -> None:
     w, rows = windows_of(table_of(rows_of(0, PAST))), rows_of(PAST, PAST + FUTURE)
     for name in ("wind", "open", "staff", "tariff"):

@@ -23,6 +23,7 @@ from windeck.io.reading import LoadedColumns
 from windeck.table.construction import SeriesLayout
 from windeck.table.derived import context_of
 from windeck.table.series import match_names, plain_names
+from windeck.table.streamed import StreamedColumn
 from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
 from windeck.windows.forecasts import stamps_at
@@ -346,7 +347,12 @@ def _cut(selection: WindowSelection, table: Table) -> _Cut:
 
 def _read(column: ColumnData, rows: Int64) -> tuple[Array, Bools]:
     """Return the values of rows as a new array, and which of them are not null."""
-    values = np.array(column.values[rows])
+    if isinstance(column, StreamedColumn):
+        part = column.read(rows)
+        return np.array(part.values), part.observed()
+    values = column.values[rows]
+    if column.validity is None:  # Values are picked once.
+        return values, replace(column, values=values).observed()
     return values, column.observed(rows)
 
 
@@ -387,7 +393,9 @@ def _check_stamps(table: Table, future: Table) -> None:
 def _numbers_in(future: Table, names: Sequence[Any], series: Int64) -> Int64:
     """Return the numbers in `future` of series, which are matched by name."""
     numbers = {name: number for number, name in enumerate(plain_names(future.series_names))}
-    used = np.unique(series)
+    has_rows = np.zeros(len(names), dtype=np.bool_)
+    has_rows[series] = True
+    used = np.flatnonzero(has_rows)
     found = np.zeros(len(names), dtype=np.int64)
     found[used] = match_names([names[number] for number in used.tolist()], numbers)
     lacking = used[found[used] < 0]
@@ -402,31 +410,43 @@ def _numbers_in(future: Table, names: Sequence[Any], series: Int64) -> Int64:
 def _rows_at(future: Table, names: Sequence[Any], series: Int64, time: Array) -> Int64:
     """Return the row of `future` of each series of the table and time stamp.
 
-    O(rows log(rows of a series)) time.
+    The rows of a series are next to each other, in order of time. O(rows) time where those of
+    `future` are too, else O(rows log(rows of a series)).
     """
     assert future.timestamps is not None
     stamps = future.timestamps[slice(0, future.num_rows)]
     same_unit, numbers = time.astype(stamps.dtype), _numbers_in(future, names, series)
-    found, end = (
-        _first_rows(stamps, future.offsets, numbers, same_unit),
-        future.offsets[numbers + 1],
-    )
-    there = stamps[np.minimum(found, max(len(stamps) - 1, 0))] == same_unit
-    there &= (found < end) & (same_unit.astype(time.dtype) == time)
+    end = future.offsets[numbers + 1]
+    begins = np.flatnonzero(np.append(True, series[1:] != series[:-1])[: len(series)])
+    first = _first_rows(stamps, future.offsets, numbers[begins], same_unit[begins])
+    counts = np.diff(np.append(begins, len(series)))
+    found = np.repeat(first - begins, counts) + np.arange(len(series))
+    there = _are_at(stamps, found, end, same_unit)
     if not there.all():
-        first = int(np.argmin(there))
+        lost = np.flatnonzero(~there)
+        found[lost] = _first_rows(stamps, future.offsets, numbers[lost], same_unit[lost])
+        there[lost] = _are_at(stamps, found[lost], end[lost], same_unit[lost])
+    there &= same_unit.astype(time.dtype) == time
+    if not there.all():
+        place = int(np.argmin(there))
         raise ValueError(
-            f"`future` has no row of series {names[series[first]]!r} at "
-            f"{time[first]} ({int((~there).sum())} rows are missing in all); expected a row for "
+            f"`future` has no row of series {names[series[place]]!r} at "
+            f"{time[place]} ({int((~there).sum())} rows are missing in all); expected a row for "
             "each future step of each series"
         )
     twice = (found + 1 < end) & (stamps[np.minimum(found + 1, len(stamps) - 1)] == same_unit)
     if twice.any():
-        first = int(np.argmax(twice))
+        place = int(np.argmax(twice))
         raise ValueError(
-            f"`future` has series {names[series[first]]!r} twice at {time[first]}, "
+            f"`future` has series {names[series[place]]!r} twice at {time[place]}, "
             "expected one row for each time stamp"
         )
+    return found
+
+
+def _are_at(stamps: Array, rows: Int64, end: Int64, time: Array) -> Bools:
+    """Return which rows, that are before the end of their series, have a time stamp."""
+    found: Bools = (stamps[np.minimum(rows, max(len(stamps) - 1, 0))] == time) & (rows < end)
     return found
 
 
