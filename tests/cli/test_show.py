@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.internals import UsageError, first_rows, format_number, histogram_lines, parse_slice
+from support.internals import format_number
 from support.programs import assert_not_imported
 from support.view_cases import (
     EXTRA,
@@ -137,53 +139,62 @@ def test_places_beside_rows(fresh: Fresh) -> None:
         assert [f"{line.split(']')[0]}]" for line in shown] == places
 
 
-@given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=3).flatmap(
-        lambda shape: st.tuples(
-            st.just(tuple(shape)),
-            st.lists(
-                st.one_of(
-                    st.integers(-5, 5),
-                    st.tuples(st.none() | st.integers(-6, 6), st.none() | st.integers(-6, 6)),
-                ),
-                max_size=3,
-            ),
-        )
-    )
-)
-def test_any_slice_means_what_numpy_means(case: tuple[tuple[int, ...], list[Any]]) -> None:
-    shape, items = case
+#: Shapes of the tensors of the store of `arrays`; the last one has more columns than a screen.
+SHAPES = [shape for axes in range(4) for shape in itertools.product((0, 1, 2, 4), repeat=axes)]
+SHAPES.append((3, 2, 20))
+
+
+def array_of(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape)
+
+
+def name_of(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, (len(shape), *shape)))
+
+
+@pytest.fixture(scope="module")
+def arrays() -> str:
+    url = "memory://arrays-to-show"
+    model = {name_of(shape): torch.from_numpy(array_of(shape)) for shape in SHAPES}
+    checkpoint.save(url, step=1, model=model)
+    return url
+
+
+ENDS = st.none() | st.integers(-6, 6)
+ITEMS = st.lists(st.one_of(st.integers(-5, 5), st.tuples(ENDS, ENDS)), max_size=3)
+
+
+@given(shape=st.sampled_from(SHAPES), items=ITEMS)
+def test_any_slice_means_what_numpy_means(
+    arrays: str, shape: tuple[int, ...], items: list[Any]
+) -> None:
     texts = [
         str(item) if isinstance(item, int) else ":".join("" if x is None else str(x) for x in item)
         for item in items
     ]
     where = tuple(item if isinstance(item, int) else slice(*item) for item in items)
-    array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    text = ",".join(texts) or "..."
+    command = ("show", f"model/{name_of(shape)}", f"--slice={','.join(texts) or '...'}")
     try:
-        expected = array[where]
+        expected = array_of(shape)[where]
     except IndexError:
-        with pytest.raises(UsageError, match="expected such as '0:3,:' within shape"):
-            parse_slice(text, shape)
+        told = refused(arrays, *command, code=2)
+        assert f"expected such as '0:3,:' within shape {list(shape)}" in told
         return
-    found = parse_slice(text, shape)
-    boxed = array[tuple(slice(first, end) for first, end in found.box)]
-    assert boxed.reshape(found.shape).tolist() == expected.tolist()
+    assert run_json(arrays, *command)["values"] == expected.tolist()
 
 
-@given(st.integers(1, 9), st.lists(st.integers(0, 5), max_size=4).map(tuple), st.integers(1, 4))
+@given(shape=st.sampled_from(SHAPES), rows=st.integers(1, 9))
 def test_the_head_has_the_first_rows_and_few_more(
-    rows: int, shape: tuple[int, ...], columns: int
+    arrays: str, shape: tuple[int, ...], rows: int
 ) -> None:
-    found = first_rows(rows, shape, columns)
-    array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    boxed = array[tuple(slice(first, end) for first, end in found.box)].reshape(found.shape)
+    command, array = ("show", f"model/{name_of(shape)}", "--head", str(rows)), array_of(shape)
+    found = np.array(run_json(arrays, *command)["values"])
     if len(shape) < 2:
-        assert boxed.tolist() == (array[:rows] if shape else array).tolist()
+        assert found.tolist() == (array[:rows] if shape else array).tolist()
         return
-    flat = array.reshape(-1, shape[-1])[:rows, :columns] if array.size else array
-    assert boxed.reshape(-1)[: flat.size].tolist() == flat.reshape(-1).tolist()
-    assert boxed.size <= max(1, rows) * columns * 6
+    flat = array.reshape(-1, shape[-1])[:rows] if array.size else array
+    assert found.reshape(-1)[: flat.size].tolist() == flat.reshape(-1).tolist()
+    assert found.size <= flat.size + max(1, np.prod(shape[1:]))
 
 
 @pytest.mark.parametrize(
@@ -284,10 +295,17 @@ def test_stats_as_text(fresh: Fresh) -> None:
 
 
 def test_bars_show_what_is_rare_and_what_is_nothing() -> None:
-    told = histogram_lines([0.0, 1.0, 2.0, 3.0], [1_000_000, 1, 0], width=10)
-    ends = [line.split(")")[-1].split("]")[-1] for line in told]
-    assert ends == ["  ██████████  1,000,000", "  ▏                   1", "                      0"]
-    assert histogram_lines([0.0, 1.0], [0], width=3) == ["[0, 1]       0"]
+    url = "memory://bars"
+    values = torch.cat([torch.zeros(100_000), torch.ones(1)])
+    checkpoint.save(url, step=1, model={"x": values, "none": torch.full((2,), torch.nan)})
+    told = run(url, "show", "model/x", "--stats")[1].splitlines()
+    bars = [re.split(r"[\])]  ", line, maxsplit=1)[1].split() for line in told if ", " in line]
+    bars = [bar for bar in bars if bar[-1].replace(",", "").isdecimal()]
+    assert bars[0] == ["█" * len(bars[0][0]), "100,000"]
+    assert len(bars[0][0]) > 10
+    assert bars[1:-1] == [["0"]] * 18
+    assert bars[-1] == ["▏", "1"]
+    assert "█" not in run(url, "show", "model/none", "--stats")[1]
 
 
 def test_stats_of_what_is_no_number(fresh: Fresh) -> None:

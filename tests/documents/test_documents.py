@@ -166,7 +166,14 @@ class TestFilters:
 
     def test_said_in_words(self, tmp_path: Path) -> None:
         root = write_corpus(tmp_path, {"c4/x.part0": self.DOCS}, counts=True)
-        said = Documents(root, min_length=3, strip_tokens=[0, 9]).explain()
+        documents = Documents(root, min_length=3, strip_tokens=[0, 9])
+        said = documents.explain()
+        kept, tokens = int(documents.shard_kept.sum()), int(documents.shard_tokens.sum())
+        counted = f"{kept} documents, {tokens} tokens"
+        assert len(documents) == kept + 4
+        assert said.startswith(f"1 dataset, 1 shard, {counted}, ")
+        assert f"\n  c4: 1 shard, {counted}, " in said
+        assert repr(documents) == f"<Documents: 1 dataset, 1 shard, {counted}>"
         assert (
             "4 documents and 10 tokens filtered (2 token ids stripped at both ends, fewer than 3 "
             "tokens)\ncounts of 1 shard from the shards" in said

@@ -80,6 +80,14 @@ class TestCountFile:
         assert documents.shard_tokens.tolist() == [6, 0, 5, 3]
         assert "counts of 3 shards from the shards" in documents.explain()
 
+    def test_counts_of_the_cache_are_said_to_come_from_it(self, tmp_path: Path) -> None:
+        root = write_corpus(tmp_path, SHARDS)
+        write_counts(root, [HEAD, "/dataset=c4/x.part3.arrow,4,6"])
+        assert "counts of 3 shards from the shards" in Documents(root, cache=True).explain()
+        again = Documents(root, cache=True).explain()
+        assert "counts of 1 shard from " in again
+        assert again.endswith("counts of 3 shards from the cache")
+
     @pytest.mark.parametrize("options", [{"min_length": 1}, {"strip_tokens": [1]}])
     def test_filters_need_a_look(
         self, options: dict[str, Any], tmp_path: Path, counted: list[str]

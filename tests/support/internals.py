@@ -71,9 +71,6 @@ if TYPE_CHECKING:
     from windeck.checkpoint.stores.segments import encode_segment as encode_segment
     from windeck.checkpoint.stores.segments import parse_index as parse_segment_index
     from windeck.checkpoint.stores.segments import parse_list as parse_segment_list
-    from windeck.checkpoint.stores.urls import existing_url as existing_url
-    from windeck.checkpoint.stores.urls import is_url as is_url
-    from windeck.checkpoint.stores.urls import reading_url as reading_url
     from windeck.checkpoint.stores.urls import takes_parts as takes_parts
     from windeck.checkpoint.stores.urls import takes_turns as takes_turns
     from windeck.checkpoint.tables.blocks import pack_entries as pack_entries
@@ -111,14 +108,10 @@ if TYPE_CHECKING:
     from windeck.cli.html import render as render
     from windeck.cli.output import format_number as format_number
     from windeck.cli.output import format_size as format_size
-    from windeck.cli.output import histogram_lines as histogram_lines
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.parser import Namespace as Namespace
     from windeck.cli.parser import csv_arguments as csv_arguments
-    from windeck.cli.session import UsageError as UsageError
-    from windeck.cli.show import first_rows as first_rows
-    from windeck.cli.show import parse_slice as parse_slice
     from windeck.cli.tree import Leaf as Leaf
     from windeck.cli.tree import lines as tree_lines
     from windeck.columns.dtypes import check_dtype as check_dtype

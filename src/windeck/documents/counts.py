@@ -309,6 +309,8 @@ class CorpusCounts:
         int64: documents and tokens after filters.
     declared
         bool: True if the counts come from a count file.
+    cached
+        bool: True if they come from the cache.
     source
         Name of the count file or of the folder of several, for messages.
     """
@@ -318,6 +320,7 @@ class CorpusCounts:
     kept: Int64s
     kept_tokens: Int64s
     declared: np.ndarray[Any, np.dtype[np.bool_]]
+    cached: np.ndarray[Any, np.dtype[np.bool_]]
     source: str = ""
 
     def shard(self, shard: int) -> ShardCounts:
@@ -360,6 +363,7 @@ def count_corpus(
     _check_summaries(shards, declared, summaries)
     counts: list[ShardCounts | None] = [None] * len(shards.paths)
     is_declared = np.zeros(len(counts), dtype=bool)
+    is_cached = np.zeros(len(counts), dtype=bool)
     for shard, path in enumerate(shards.paths) if options.is_unfiltered else ():
         row = declared.get(path)
         is_declared[shard] = row is not None
@@ -371,6 +375,7 @@ def count_corpus(
         for shard in np.flatnonzero(~is_declared).tolist():
             numbers = cache.get(shard)
             counts[shard] = None if numbers is None else ShardCounts(*numbers)
+            is_cached[shard] = numbers is not None
     uncounted = [shard for shard, one in enumerate(counts) if one is None]
     if uncounted and cache is not None:
         cache.prepare()
@@ -394,7 +399,7 @@ def count_corpus(
     for shard, path in enumerate(shards.paths):
         if path in declared:
             _check_declared(shards.path(shard), complete[shard], declared[path], options)
-    return _as_arrays(complete, is_declared, _count_source(shards.root))
+    return _as_arrays(complete, is_declared, is_cached, _count_source(shards.root))
 
 
 def count_shard(
@@ -486,12 +491,14 @@ def _count_source(root: str) -> str:
     return repr(files[0]) if len(files) == 1 else f"a count file in '{root}/meta'"
 
 
-def _as_arrays(counts: list[ShardCounts], is_declared: Any, source: str) -> CorpusCounts:
+def _as_arrays(
+    counts: list[ShardCounts], is_declared: Any, is_cached: Any, source: str
+) -> CorpusCounts:
     for numbers, noun in zip(zip(*counts, strict=True), _NOUNS, strict=False):
         if sum(numbers) >= 2**63:
             raise ValueError(f"the corpus has {sum(numbers)} {noun}, expected fewer than 2^63")
     table = np.array(counts, dtype=np.int64).reshape(len(counts), len(ShardCounts._fields))
     documents, tokens, kept, kept_tokens = np.ascontiguousarray(table.T)
-    for array in (documents, tokens, kept, kept_tokens, is_declared):
+    for array in (documents, tokens, kept, kept_tokens, is_declared, is_cached):
         array.setflags(write=False)
-    return CorpusCounts(documents, tokens, kept, kept_tokens, is_declared, source)
+    return CorpusCounts(documents, tokens, kept, kept_tokens, is_declared, is_cached, source)

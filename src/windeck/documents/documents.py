@@ -704,7 +704,10 @@ class Documents:
             self._shards.check_growth(larger._shards)
 
     def explain(self) -> str:
-        """Return a summary: datasets, shards, documents, tokens, bytes, filters, and sources."""
+        """Return a summary: datasets, shards, documents, tokens, bytes, filters, and sources.
+
+        Documents and tokens are those that are left by the filters; ``len(documents)`` counts all.
+        """
         shards, counts = self._shards, self._counts
         lines = [f"{self._summary()}, {format_bytes(float(self._sizes.sum()))}, from {self.root!r}"]
         for number, name in enumerate(shards.dataset_ids[:_MAX_LISTED]):
@@ -722,11 +725,12 @@ class Documents:
                 f"{plural(documents, 'document')} and {plural(tokens, 'token')} filtered "
                 f"({self._describe_filters()})"
             )
-        declared, total = int(counts.declared.sum()), len(counts.declared)
-        if declared:
-            lines.append(f"counts of {plural(declared, 'shard')} from {counts.source}")
-        if declared < total:
-            lines.append(f"counts of {plural(total - declared, 'shard')} from the shards")
+        declared, cached = int(counts.declared.sum()), int(counts.cached.sum())
+        opened = len(counts.declared) - declared - cached
+        origins = ((declared, counts.source), (cached, "the cache"), (opened, "the shards"))
+        lines += [
+            f"counts of {plural(one, 'shard')} from {origin}" for one, origin in origins if one
+        ]
         if shards.ignored:
             lines.append(f"{plural(shards.ignored, 'other file')} ignored")
         return "\n".join(map(escaped, lines))
@@ -738,7 +742,7 @@ class Documents:
         )
 
     def _totals(self, shards: Any) -> str:
-        documents = int(self._counts.documents[shards].sum())
+        documents = int(self._counts.kept[shards].sum())
         tokens = int(self._counts.kept_tokens[shards].sum())
         return f"{plural(documents, 'document')}, {plural(tokens, 'token')}"
 
@@ -759,7 +763,7 @@ class Documents:
         rows = []
         for number, name in enumerate(self.dataset_ids[:_MAX_LISTED]):
             mine = self._shards.dataset == number
-            documents = int(self._counts.documents[mine].sum())
+            documents = int(self._counts.kept[mine].sum())
             tokens = int(self._counts.kept_tokens[mine].sum())
             size = format_bytes(float(self._sizes[mine].sum()))
             rows.append((name, f"{int(mine.sum()):,}", f"{documents:,}", f"{tokens:,}", size))

@@ -219,7 +219,7 @@ def _filters(path: str, strip: Sequence[int], min_length: int) -> dict[str, Any]
     }
 
 
-def _token_ids(strip: Iterable[int]) -> tuple[int, ...]:
+def _token_ids(strip: Any) -> tuple[int, ...]:
     if isinstance(strip, (str, bytes)) or not isinstance(strip, Iterable):
         example = f", such as ({strip},)" if type(strip) is int else ""
         raise TypeError(f"`strip_tokens` must be a sequence of integers{example}, got {strip!r}")
