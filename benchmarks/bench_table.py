@@ -1,4 +1,4 @@
-"""Time and peak memory of reading few columns of a wide file; time of regular series and forecasts."""
+"""Few columns of a wide file: time and peak memory; time of regular series and forecasts."""
 
 from __future__ import annotations
 

@@ -34,6 +34,10 @@ myst_heading_anchors = 4
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+#: Names of types that are shown instead of what they stand for.
+autodoc_type_aliases = {
+    name: name for name in ("ArrayLike", "Weight", "Function", "Progress", "Patterns", "Paths")
+}
 python_maximum_signature_line_length = 88
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = False
@@ -103,12 +107,14 @@ def plain_types() -> None:
             field.label = "Attributes"
 
 
-def hide_constructors(
-    app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str
+def edit_signature(
+    app: Any, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str
 ) -> tuple[str, str] | None:
-    """Show no arguments of classes that functions make: they are not public."""
-    made = what == "class" and re.search(r"^\s*Made by ", value.__doc__ or "", re.MULTILINE)
-    return ("", "") if made else None
+    """Show no arguments of classes that functions make, which are not public; plain names."""
+    if what == "class" and re.search(r"^\s*Made by ", value.__doc__ or "", re.MULTILINE):
+        return "", ""
+    # The protocol, which modules with a class of that name import by another one.
+    return None if signature is None else (signature.replace("StreamProtocol", "Stream"), returns)
 
 
 def first_paragraph(doctree: Any) -> str:
@@ -146,5 +152,5 @@ def setup(app: Any) -> None:
     plain_types()
     app.connect("source-read", link_to_source)
     app.connect("source-read", drop_empty_globs)
-    app.connect("autodoc-process-signature", hide_constructors)
+    app.connect("autodoc-process-signature", edit_signature)
     app.connect("build-finished", write_llms)

@@ -6,7 +6,7 @@ import io
 import itertools
 import threading
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import windeck as wd
 from support.internals import plant
 from support.store_servers import need
 from windeck._util import report_progress
+from windeck.cli.main import main
 
 pytest.importorskip("rich")
 
@@ -104,6 +105,22 @@ def save_and_load(folder: Path) -> None:
         checkpoint.gc(store, keep=1)
 
 
+def look(folder: Path) -> None:
+    """Verify, search and compare generations with the viewer."""
+    torch = pytest.importorskip("torch")
+    need("rocksdb")
+    from windeck import checkpoint
+
+    url, table = f"rocksdb://{folder}/run", wd.EmbeddingTable(4)
+    for step in (1, 2):
+        table(torch.arange(100 * step))
+        model = {"w": torch.arange(10_000.0) * step}
+        checkpoint.save(url, step=step, model=model, embeddings={"t": table}, chunk_bytes=1024)
+    for words in (["verify", "--deep"], ["find", "--eq", "7"], ["diff", "1", "2"]):
+        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")), suppress(SystemExit):
+            main(["view", url, *words])
+
+
 WORK: list[tuple[Callable[[Path], None], list[str]]] = [
     (read_documents, ["counting"]),
     (read_table, ["opening files", "reading"]),
@@ -111,6 +128,7 @@ WORK: list[tuple[Callable[[Path], None], list[str]]] = [
     (prepare, ["reading", "sorting"]),
     (fit_scaler, ["fitting a scaler"]),
     (save_and_load, ["saving", "loading", "copying", "removing"]),
+    (look, ["verifying", "searching", "comparing t"]),
 ]
 
 

@@ -1,8 +1,11 @@
 """Tests of the demo command: the synthetic load curve, a file, and unusable files."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
-from support.internals import Columns, Job, original, plant, train_in_process
+from support.internals import Columns, Job, last_step, original, plant, train_in_process
 from support.programs import printed
 from windeck.cli.main import main
 
@@ -117,6 +120,28 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--out", str(tmp_path)])
     assert caught.value.code == 130
+
+
+def test_an_interrupted_training_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """A Ctrl-C at a terminal reaches the training process too; a kill may come while it saves."""
+    (tmp_path / ".state.pt.1-0123456789abcdef.tmp").write_bytes(b"of a killed demo")
+    (tmp_path / ".state.pt.tmp").write_bytes(b"of the user")
+    command = [sys.executable, "-m", "windeck", "demo", "--out", str(tmp_path), "--steps", "2000"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("3 Train"):
+            break
+    log = tmp_path / "killed.samples"
+    while process.poll() is None and last_step(log) < 20:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    names = {path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")}
+    assert names == {".state.pt.tmp"}
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

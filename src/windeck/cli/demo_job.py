@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -21,7 +22,7 @@ from windeck.io.conversion import is_categorical
 from windeck.io.csv_options import CsvOptions
 from windeck.io.data_files import resolve
 from windeck.io.formats import open_file
-from windeck.io.local_files import atomic_file, create_file
+from windeck.io.local_files import atomic_file, create_file, temporary_target
 from windeck.io.options import ReadOptions
 from windeck.io.reading import read_arrow
 
@@ -150,8 +151,9 @@ def train_in_process(job: Job, log: Path, state: Path, kill_at: int | None = Non
     # It waits before its last step, so that a slow killer still finds it.
     options = {"resume": True} if kill_at is None else {"wait_at": job.steps - 1}
     arguments = {"log": log, "state": state, **options}
+    _remove_temporary_files(state)
     process = multiprocessing.get_context("spawn").Process(
-        target=train, args=(job,), kwargs=arguments
+        target=_train_until_killed, args=(job, arguments)
     )
     process.start()
     try:
@@ -164,6 +166,20 @@ def train_in_process(job: Job, log: Path, state: Path, kill_at: int | None = Non
     finally:
         process.kill()
         process.join()
+        _remove_temporary_files(state)
+
+
+def _train_until_killed(job: Job, options: dict[str, Any]) -> None:
+    """Train in a process that a Ctrl-C at the terminal leaves to its parent, which kills it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    train(job, **options)
+
+
+def _remove_temporary_files(path: Path) -> None:
+    """Remove what processes that were killed while they wrote a file left next to it."""
+    for other in path.parent.iterdir():
+        if temporary_target(other.name) == path.name:
+            other.unlink(missing_ok=True)
 
 
 def read_log(path: Path) -> Samples:

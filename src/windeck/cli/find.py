@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from windeck._util.progress import report_progress
 from windeck._util.terminal import escaped
 from windeck.checkpoint.read import predicates
 from windeck.checkpoint.read.predicates import Predicate
@@ -149,12 +151,17 @@ def _in_tensors(
     store: Store, found: ManifestContents, tensors: dict[str, str], values: Predicate, limit: int
 ) -> list[dict[str, Any]]:
     documents = []
-    for data, name in tensors.items():
-        entry = found.entries[data]
-        result = search_tensor(store, found.namespace, entry, values, limit=limit)
-        matches = [{"index": match.index, "value": match.value} for match in result.matches]
-        counts = {"count": result.count, "elements": result.elements}
-        documents.append({"name": name, **counts, "matches": matches, "skipped": result.skipped})
+    total = sum(math.prod(found.entries[data].shape) for data in tensors)
+    with report_progress(None, "searching", total) as advance:
+        for data, name in tensors.items():
+            entry = found.entries[data]
+            result = search_tensor(
+                store, found.namespace, entry, values, limit=limit, advance=advance
+            )
+            matches = [{"index": match.index, "value": match.value} for match in result.matches]
+            counts = {"count": result.count, "elements": result.elements}
+            rest = {"matches": matches, "skipped": result.skipped}
+            documents.append({"name": name, **counts, **rest})
     return documents
 
 
@@ -167,7 +174,9 @@ def _in_table(
     limit: int,
 ) -> dict[str, Any]:
     table = SavedTable(store, found.namespace, found.tables[name])
-    count, matches = search_table(table, values=values, limit=limit, **rows)
+    ids = table.info.rows + table.info.counted
+    with report_progress(None, f"searching {name}", ids) as advance:
+        count, matches = search_table(table, values=values, limit=limit, advance=advance, **rows)
     documents = [
         {
             "id": match.id,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +40,9 @@ from windeck.sources.layouts import check_out, common_layout, gather_into
 from windeck.sources.members import StreamMembers, is_stream, source_members, stream_members
 
 __all__ = ["Mixture"]
+
+#: An int, float, Fraction or Decimal of at least 0.
+Weight: TypeAlias = Any
 
 
 @explain_options
@@ -114,10 +117,10 @@ class Mixture:
 
     def __init__(
         self,
-        parts: Mapping[str, tuple[Source | StreamProtocol | None, Any]],
+        parts: Mapping[str, tuple[Source | StreamProtocol | None, Weight]],
         *,
         seed: int = 0,
-        schedule: Sequence[tuple[int, Mapping[str, Any]]] = (),
+        schedule: Sequence[tuple[int, Mapping[str, Weight]]] = (),
         lanes: int = 1,
         unit: int = 1,
     ) -> None:
@@ -558,14 +561,40 @@ class Mixture:
         """Return the batch as the parts present it; see `RowSource`."""
         return self._first.methods.presented(batch)
 
-    def map(self, function: Function, **options: Any) -> MappedStream:
+    def map(
+        self,
+        function: Function,
+        *,
+        columns: str | Iterable[str] | None = None,
+        seed: int = 0,
+        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+    ) -> MappedStream:
         """Return this stream with a function applied to its batches, in the background thread.
 
-        Options are ``columns=``, ``seed=`` and ``collate=``; see
-        `windeck.loader.transforms.MappedStream`. Random numbers depend on the position of each row
-        alone, so they are the same for any batch size and number of ranks, and after a resume.
+        Random numbers depend on the position of each row alone, so they are the same for any batch
+        size and number of ranks, and after a resume.
+
+        Parameters
+        ----------
+        function
+            ``function(batch, random)`` returns the arrays of the new batch, made of NumPy arrays;
+            `random` has ``uniform``, ``normal`` and ``integers`` for each row. With `collate`:
+            ``function(sample, generator)``, for each row of a batch.
+        columns
+            Keys that the function gets; None for all. Others are left as they are, and its arrays
+            are added to them.
+        seed
+            Seed of the random numbers, an int in [0, 2^64).
+        collate
+            Function that makes a batch of the list of samples, such as one that pads them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a function is not callable, has no name for the fingerprint (a lambda, a closure), or
+            if samples are collated twice.
         """
-        return MappedStream(self, function, **options)
+        return MappedStream(self, function, columns=columns, seed=seed, collate=collate)
 
     # Fingerprint.
 

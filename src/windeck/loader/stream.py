@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -483,12 +483,38 @@ class Stream:
         only_epochs_have_rows = self._first.is_shuffled_inside and not self._first.has_rows
         return (self._epochs.source_at(0) if only_epochs_have_rows else self._first).methods
 
-    def map(self, function: Function, **options: Any) -> MappedStream:
+    def map(
+        self,
+        function: Function,
+        *,
+        columns: str | Iterable[str] | None = None,
+        seed: int = 0,
+        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+    ) -> MappedStream:
         """Return this stream with a function applied to its batches, in the background thread.
 
-        Options are ``columns=``, ``seed=`` and ``collate=``; see
-        `windeck.loader.transforms.MappedStream`. Random numbers depend on the position of each row
-        alone, so they are the same for any batch size and number of ranks, and after a resume.
+        Random numbers depend on the position of each row alone, so they are the same for any batch
+        size and number of ranks, and after a resume.
+
+        Parameters
+        ----------
+        function
+            ``function(batch, random)`` returns the arrays of the new batch, made of NumPy arrays;
+            `random` has ``uniform``, ``normal`` and ``integers`` for each row. With `collate`:
+            ``function(sample, generator)``, for each row of a batch.
+        columns
+            Keys that the function gets; None for all. Others are left as they are, and its arrays
+            are added to them.
+        seed
+            Seed of the random numbers, an int in [0, 2^64).
+        collate
+            Function that makes a batch of the list of samples, such as one that pads them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a function is not callable, has no name for the fingerprint (a lambda, a closure), or
+            if samples are collated twice.
 
         Examples
         --------
@@ -504,7 +530,7 @@ class Stream:
         >>> bool(stream.gather([2, 3, 4])["x"][1] == stream.gather([3])["x"][0])
         True
         """
-        return MappedStream(self, function, **options)
+        return MappedStream(self, function, columns=columns, seed=seed, collate=collate)
 
     def __repr__(self) -> str:
         name = order_name(self.order)

@@ -172,9 +172,16 @@ class MappedStream:
         del batch[self._key]
         return batch
 
-    def map(self, function: Function, **options: Any) -> MappedStream:
+    def map(
+        self,
+        function: Function,
+        *,
+        columns: str | Iterable[str] | None = None,
+        seed: int = 0,
+        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+    ) -> MappedStream:
         """Return a stream that applies another function to these batches; see `MappedStream`."""
-        return MappedStream(self, function, **options)
+        return MappedStream(self, function, columns=columns, seed=seed, collate=collate)
 
     # What does not depend on the contents of batches. A TypeError is raised where the stream lacks
     # the method.

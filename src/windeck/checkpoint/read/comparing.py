@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck._util.options import explain_options
+from windeck._util.progress import report_progress
 from windeck.checkpoint.format import keys, state_json
 from windeck.checkpoint.format.boxes import boxes_in_range, shape_of, shift
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
@@ -76,9 +77,11 @@ def table_difference(
         return TableDifference(name, 0, 0, 0, note)
     ours, theirs = SavedTable(*views[0], one), SavedTable(*views[1], two)
     counts = np.zeros(3, np.int64)
-    for first in range(0, BUCKETS, _AT_ONCE):
-        buckets = first, first + _AT_ONCE
-        counts += _count_differences([*ours.scan(*buckets)], [*theirs.scan(*buckets)])
+    with report_progress(None, f"comparing {name}", BUCKETS) as advance:
+        for first in range(0, BUCKETS, _AT_ONCE):
+            buckets = first, first + _AT_ONCE
+            counts += _count_differences([*ours.scan(*buckets)], [*theirs.scan(*buckets)])
+            advance(_AT_ONCE)
     note = "" if one.config == two.config else "made with another configuration"
     if not counts.any() and not note:
         return None
@@ -242,7 +245,9 @@ def diff(
         there = here if other is None else stack.enter_context(opened(other, reading=True))
         a, b = _side(here, spaces[0], first), _side(there, spaces[1], second)
         found = Difference(a.commit, b.commit)
-        _compare_tensors(a, b, found)
+        elements = sum(math.prod(entry.shape) for entry in a.tensors.values())
+        with report_progress(None, "comparing", elements) as advance:
+            _compare_tensors(a, b, found, advance)
         _compare_values(a, b, found)
         for name in sorted({*a.tables, *b.tables}):
             views = (a.view, a.namespace), (b.view, b.namespace)
@@ -257,19 +262,24 @@ def _side(view: View, namespace: str, generation: int | str | None) -> _Side:
     return _Side(view, namespace, commit, read_manifest(view, namespace, commit))
 
 
-def _compare_tensors(a: _Side, b: _Side, found: Difference) -> None:
+def _compare_tensors(a: _Side, b: _Side, found: Difference, advance: Callable[[int], None]) -> None:
+    """Compare all tensors; `advance` is called with the elements of the first side."""
     ours, theirs = a.tensors, b.tensors
     compared: dict[tuple[str, str], TensorDifference | None] = {}
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         one, two = ours.get(name), theirs.get(name)
+        elements = 0 if one is None else math.prod(one.shape)
         if one is None or two is None or (one.dtype, one.shape) != (two.dtype, two.shape):
             found.tensors.append(
                 TensorDifference(name, _dtype_and_shape(one), _dtype_and_shape(two))
             )
+            advance(elements)
             continue
         pair = one.name, two.name
         if pair not in compared:  # a tensor may have several names
-            compared[pair] = _tensor_difference(a, b, one, two, found)
+            compared[pair] = _tensor_difference(a, b, one, two, found, advance)
+        else:
+            advance(elements)
         tensor = compared[pair]
         if tensor is None:
             found.equal += 1
@@ -282,10 +292,18 @@ def _dtype_and_shape(entry: TensorEntry | None) -> tuple[str, tuple[int, ...]] |
 
 
 def _tensor_difference(
-    a: _Side, b: _Side, one: TensorEntry, two: TensorEntry, found: Difference
+    a: _Side,
+    b: _Side,
+    one: TensorEntry,
+    two: TensorEntry,
+    found: Difference,
+    advance: Callable[[int], None],
 ) -> TensorDifference | None:
     changed, index, largest = 0, None, None
+    unread = math.prod(one.shape)
     for part, place, ours, theirs in _pairs(a, b, one, two, found):
+        advance(len(ours))
+        unread -= len(ours)
         unlike = _bytes(ours) != _bytes(theirs)
         if not unlike.any():
             continue
@@ -295,6 +313,7 @@ def _tensor_difference(
         changed += len(places)
         far = _largest_difference(one.dtype, ours[places], theirs[places])
         largest = far if largest is None or (far is not None and far > largest) else largest
+    advance(unread)
     if not changed:
         return None
     total = math.prod(one.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -131,9 +131,15 @@ def search(
 
 
 def search_tensor(
-    view: View, namespace: str, entry: TensorEntry, where: Predicate, *, limit: int = 100
+    view: View,
+    namespace: str,
+    entry: TensorEntry,
+    where: Predicate,
+    *,
+    limit: int = 100,
+    advance: Callable[[int], object] = int,
 ) -> TensorMatches:
-    """Search one tensor of a manifest; see `search`."""
+    """Search one tensor of a manifest; see `search`. `advance` is called with elements searched."""
     if not is_numeric(entry.dtype):
         return TensorMatches(entry.name, skipped=f"elements of dtype {entry.dtype} are not numbers")
     try:
@@ -145,6 +151,7 @@ def search_tensor(
     for span in read_chunks(view, namespace, entry):
         places, here = search.find(span.payload, limit=limit - len(matches), base=span.start)
         count, elements = count + here, elements + span.stop - span.start
+        advance(span.stop - span.start)
         if len(places):
             width = len(span.payload) // (span.stop - span.start)
             raw = np.frombuffer(span.payload, f"V{width}")[places - span.start]
@@ -250,6 +257,7 @@ def search_table(
     version: Predicate | None = None,
     seen: Predicate | None = None,
     limit: int = 100,
+    advance: Callable[[int], object] = int,
 ) -> tuple[int, list[RowMatch]]:
     """Search a table of `windeck.checkpoint.Checkpoint.table`.
 
@@ -262,6 +270,8 @@ def search_table(
         Conditions on ids. All conditions given must hold.
     limit
         Maximum number of rows returned; all of them are counted.
+    advance
+        A function that is called with the number of ids searched, part after part.
 
     Returns
     -------
@@ -285,6 +295,7 @@ def search_table(
         found = _matching_columns(rows, places, table.info.dim, inside)
         count += len(found)
         matches += [_row_match(rows, *match) for match in found[: limit - len(matches)]]
+        advance(len(rows.keys))
     return count, matches
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windeck._util.options import explain_options
+from windeck._util.progress import report_progress
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.manifests import (
     Commit,
@@ -276,11 +277,13 @@ class _Verification:
                     generation_of[key] = generation
                     yield values, number
 
-        for value in read_values(self._view, self._namespace, wanted()):
-            self.report.bytes += len(value.stored)
-            generation = generation_of.pop(value.key)
-            if value.error is not None:
-                self._report(value.error, generation, value.key.decode(), value.range.name)
+        with report_progress(None, "verifying", self.report.values) as advance:
+            for value in read_values(self._view, self._namespace, wanted()):
+                self.report.bytes += len(value.stored)
+                generation = generation_of.pop(value.key)
+                if value.error is not None:
+                    self._report(value.error, generation, value.key.decode(), value.range.name)
+                advance(1)
 
     def _check_writers(self, commit: Commit) -> None:
         """Check digests and manifests of writers, which the next incremental save reads."""
@@ -311,10 +314,13 @@ class _Verification:
 
 def _table_problem(view: View, namespace: str, table: Any) -> str:
     rows = counted = 0
+    ids = table.rows + table.counted
     try:
-        for found in SavedTable(view, namespace, table).scan():
-            admitted = int(found.admitted.sum())
-            rows, counted = rows + admitted, counted + len(found.keys) - admitted
+        with report_progress(None, f"verifying {table.name}", ids) as advance:
+            for found in SavedTable(view, namespace, table).scan():
+                admitted = int(found.admitted.sum())
+                rows, counted = rows + admitted, counted + len(found.keys) - admitted
+                advance(len(found.keys))
     except (CorruptStoreError, ValueError) as error:
         return error.strerror or str(error) if isinstance(error, OSError) else str(error)
     if (rows, counted) == (table.rows, table.counted):
