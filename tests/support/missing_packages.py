@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from doctest import UnexpectedException
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,6 +42,8 @@ _IN_CHILD = re.compile(
 
 def missing_package(error: BaseException | None) -> str | None:
     """Return the package whose absence an error is of, directly or as its cause."""
+    if isinstance(error, UnexpectedException):
+        error = error.exc_info[1]  # of an example in a docstring or on a page
     if error is not None and (found := _IN_CHILD.search(str(error))):
         return found[1] or found[2]  # of a program in a child process
     while error is not None:

@@ -16,6 +16,9 @@ def test_code_on_the_page_runs(page: str) -> None:
 
 @pytest.mark.parametrize("page", ["gather.md", "device.md"])
 def test_examples_on_the_page_have_their_results(page: str) -> None:
-    found = doctest.testfile(str(Page(f"docs/{page}").path), module_relative=False)
+    path = str(Page(f"docs/{page}").path)
+    found = doctest.testfile(path, module_relative=False)
     assert found.attempted > 0
-    assert not found.failed
+    if found.failed:
+        doctest.testfile(path, module_relative=False, raise_on_error=True)  # perhaps skipped
+        pytest.fail("the examples fail once")
