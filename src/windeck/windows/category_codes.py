@@ -251,6 +251,11 @@ class CategoryLookup:
             self._low, self._table = low, np.zeros(high - low + 2, dtype=self._dtype)
             self._table[known.values - low] = np.arange(1, len(known.values) + 1)
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a code in a column."""
+        return self._dtype.itemsize
+
     def _codes_of_texts(self, texts: tuple[str, ...]) -> Array:
         import pyarrow.compute as pc
 
