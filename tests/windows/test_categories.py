@@ -327,6 +327,30 @@ def test_many_rows_are_fitted_and_coded_in_parts(text: bool, width: int) -> None
     assert windows.unseen_categories() == {"shop": int(((expected == 0) & seen & inside).sum())}
 
 
+def test_columns_in_rows_have_the_same_codes() -> None:
+    values = np.random.default_rng(0).integers(-3, 5, (50, 3))
+    columns = dict(zip(["load", "shop", "size"], values.T.copy(), strict=True))
+    options: dict[str, Any] = {"known_covariates": ["shop", "size"]}
+    batches = []
+    for table in (wd.Table.from_columns(columns), wd.Table.from_rows(values, [*columns])):
+        windows = windows_of(table, ["shop", "size"], **options)
+        windows = windows.with_categories(wd.Categories.fit(windows.subset(rows=(0, 6))))
+        batches.append(windows.gather(np.arange(len(windows))))
+    assert_same(*batches)
+    assert len(np.unique(batches[0]["past_known_categorical"])) > 3
+
+
+def test_codes_count_in_the_bytes_of_streamed_groups(tmp_path: Path) -> None:
+    shops = pa.array(np.arange(100) % 7, pa.int8())
+    pq.write_table(pa.table({"load": np.zeros(100), "shop": shops}), tmp_path / "a.parquet")
+    table = wd.Table.read(tmp_path / "a.parquet", in_memory=False)
+    plain = windows_of(table, None).explain().reading
+    codes = windows_of(table, wd.Categories.fit(table, columns="shop")).explain().reading
+    # 100 rows and 3 after them, of 8 + 1 bytes and 2 bits; and of 1 byte more.
+    assert "and 953 bytes each" in plain
+    assert "and 1.06 kB each" in codes
+
+
 # --- options ---------------------------------------------------------------------------------
 
 

@@ -263,6 +263,8 @@ class FieldPlan:
         Which of `INDEX_KEYS` a batch has.
     used, unseen
         Numbers of the series with windows, and which of their columns the scaler has not seen.
+    code_bytes
+        Bytes a row of the codes of categories.
 
     Raises
     ------
@@ -285,6 +287,7 @@ class FieldPlan:
         self._lookups: dict[str, CategoryLookup] = {}
         if categories is not None:
             self._lookups = {name: categories.lookup(table.column(name)) for name in codes}
+        self.code_bytes = sum(lookup.itemsize for lookup in self._lookups.values())
         self._keys, self.index_keys = tuple(keys), index_keys
         self._dilation = selection.span.dilation
         self._scale = self._shift = None

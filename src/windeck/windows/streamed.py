@@ -71,7 +71,9 @@ class BlockedWindows:
         # The order does not depend on `keys`, so it counts all columns.
         every = row_bits(table.reader, plan.columns)
         self.blocks_in_group = blocks_in_group(table.group_bytes, rows, every)
-        self._row_bits, self._target_bytes = row_bits(table.reader, plan.names), table.group_bytes
+        # A group has its codes of categories besides what was read.
+        self._row_bits = row_bits(table.reader, plan.names) + 8 * plan.code_bytes
+        self._target_bytes = table.group_bytes
         self._rows_after = min(selection.span.rows, int(selection.offsets[-1]))
         self._sizes = -(-(rows + self._rows_after) * self._row_bits // 8)
         self.group_bytes = int(np.sort(self._sizes)[-self.blocks_in_group :].sum())
