@@ -164,7 +164,7 @@ def of_irregular_series() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     kept = rng.random((SERIES, LENGTH)) > 0.1
     kept[:, [0, -1]] = True
-    minutes = np.tile(np.arange(LENGTH, dtype="M8[m]").astype("M8[us]"), SERIES)[kept.ravel()]
+    minutes = np.tile(np.arange(LENGTH).astype("M8[m]").astype("M8[us]"), SERIES)[kept.ravel()]
     load = rng.standard_normal(len(minutes), dtype=np.float32)
     number = np.repeat(np.arange(SERIES, dtype=np.int32), kept.sum(axis=1))
     offsets = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])

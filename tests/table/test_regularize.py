@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,23 @@ def test_tables_without_rows_and_mapped_ones(tmp_path: Path) -> None:
     made = mapped.regularize(1)
     assert "mapped" not in made.explain()
     assert pickle.loads(pickle.dumps(made)).fingerprint == made.fingerprint
+
+
+def test_work_takes_constant_memory() -> None:
+    taken = []
+    for rows in (500_000, 2_000_000):
+        times = np.flatnonzero(np.arange(rows) % 10 != 5)
+        columns = {"a": np.ones(len(times), np.float32), "b": np.ones(len(times), np.int8)}
+        table = wd.Table.from_columns({**columns, "t": times}, timestamp_column="t")
+        tracemalloc.start()
+        try:
+            found = table.regularize(1)
+            result, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found.num_rows == rows
+        taken.append(peak - result)
+    assert taken[1] < taken[0] + (2 << 20) < 16 << 20
 
 
 def nab_series() -> dict[Any, tuple[Any, Any]]:

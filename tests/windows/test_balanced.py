@@ -310,3 +310,84 @@ def test_a_half_life_as_a_duration() -> None:
         ValueError, match=r"series 1 is irregular; expected a number of rows, or se"
     ):
         wd.Windows(irregular, context_length=3).balanced(half_life="4h")
+
+
+# --- weights of windows --------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    seed=st.integers(0, 2**64 - 1),
+    epoch=st.integers(0, 2**40),
+    data=st.data(),
+)
+def test_windows_have_their_quota(lengths: list[int], seed: int, epoch: int, data: Any) -> None:
+    lengths[0] = max(lengths[0], 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        windows = windows_of(lengths)
+    weight = st.sampled_from([0.0, 0.25, 1.0, 1.0, 7.5])
+    weights = np.array([data.draw(weight) for _ in range(len(windows))])
+    weights[0] = 1.0
+    length = data.draw(st.integers(60, 500)) * 10
+    balanced = windows.balanced(window_weights=weights, epoch_length=length)
+    assert len(balanced) == length
+    series, _ = windows.locate(np.arange(len(windows)))
+    counts = np.bincount(served(balanced, epoch, seed), minlength=len(windows))
+    sums = np.bincount(series, weights, minlength=len(lengths))
+    found = np.bincount(series, counts, minlength=len(lengths))
+    assert found.tolist() == balanced.counts.tolist()
+    assert (np.abs(found - sums * length / weights.sum()) < 1).all()
+    quotas = weights / np.where(sums > 0, sums, 1)[series] * balanced.counts[series]
+    assert (np.abs(counts - quotas) < 1 + 1e-6).all()
+    assert not counts[weights == 0].any()
+
+
+def test_weights_of_windows_are_right_on_average() -> None:
+    windows = windows_of([42, 22])
+    weights = np.random.default_rng(0).random(len(windows))
+    balanced = windows.balanced(window_weights=weights, epoch_length=60)
+    counts = np.zeros(len(windows))
+    for epoch in range(400):
+        counts += np.bincount(served(balanced, epoch, 3), minlength=len(windows))
+    series, _ = windows.locate(np.arange(len(windows)))
+    share = weights / np.bincount(series, weights)[series] * balanced.counts[series]
+    assert np.abs(counts - 400 * share).max() < 4
+
+
+def test_weights_of_windows_resume_and_are_in_the_fingerprint() -> None:
+    windows = windows_of([42, 22])
+    weights = np.arange(len(windows)) / 2
+    balanced = windows.balanced(window_weights=weights)
+    again = pickle.loads(pickle.dumps(balanced))
+    assert again.fingerprint == balanced.fingerprint
+    weights[3] = 5.0
+    assert windows.balanced(window_weights=weights).fingerprint != balanced.fingerprint
+    loader = wd.Loader(balanced, batch_size=8, seed=3)
+    batches = [batch["start"].tolist() for _, batch in zip(range(7), loader, strict=False)]
+    other = wd.Loader(again, batch_size=8, seed=3)
+    for _ in zip(range(3), other, strict=False):
+        pass
+    resumed = wd.Loader(balanced, batch_size=8, seed=3)
+    resumed.load_state_dict(other.state_dict())
+    found = [batch["start"].tolist() for _, batch in zip(range(4), resumed, strict=False)]
+    assert found == batches[3:]
+
+
+def test_weights_of_windows_that_are_wrong() -> None:
+    windows = windows_of([42, 22])
+    many = len(windows)
+    for wrong in (-np.ones(many), np.full(many, np.nan), np.zeros(many), np.full(many, np.inf)):
+        with pytest.raises(ValueError, match="must be finite, not negative, and not all 0"):
+            windows.balanced(window_weights=wrong)
+    with pytest.raises(ValueError, match=r"one number for each of 60 windows, got shape \(2,\)"):
+        windows.balanced(window_weights=[1, 2])
+    for options in ({"weights": [1, 1]}, {"half_life": 3}):
+        with pytest.raises(ValueError, match="`window_weights` is given with `weights` or `half_l"):
+            windows.balanced(window_weights=np.ones(many), **options)
+    blocks = (np.array([0, many]), 1)
+    with pytest.raises(TypeError, match="not dealt in blocks, expected a table in memory"):
+        windows.balanced(window_weights=np.ones(many), blocks=blocks)
+    with pytest.raises(TypeError, match="windows with `window_weights` have no order on a device"):
+        windows.balanced(window_weights=np.ones(many)).to("cpu")

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
@@ -19,6 +20,8 @@ from windeck.table.timestamps import OrderReport
 from windeck.windows.filters import gap_in_units
 
 __all__ = ["CELLS", "SERIES", "SLOTS", "Balance"]
+
+Float64s: TypeAlias = npt.NDArray[np.float64]
 
 # Purposes that keys are derived for; part of the published orders.
 SLOTS, SERIES, CELLS = 11, 12, 13
@@ -41,6 +44,9 @@ class Balance:
         Offsets of blocks of windows that are dealt together, and the blocks of a group; or None.
     in_read_blocks
         Whether these are the blocks in which the windows are read.
+    cumulative
+        float64 of shape (windows,), with weights of windows: the sum of the quotas up to each
+        window; a quota is the number of times that an epoch has a window, on average. Or None.
     """
 
     counts: Int64
@@ -48,6 +54,7 @@ class Balance:
     series_counts: Int64
     blocks: tuple[Int64, int] | None = None
     in_read_blocks: bool = False
+    cumulative: Float64s | None = None
 
     @classmethod
     def of(
@@ -59,6 +66,7 @@ class Balance:
         blocks: Any,
         read: tuple[Int64, int] | None,
         half_life: Int64 | None = None,
+        window_weights: Any = None,
     ) -> Balance:
         """Return the balance of windows; see `Windows.balanced`.
 
@@ -70,11 +78,23 @@ class Balance:
             The blocks in which the windows are read, and those of a group; None in memory.
         half_life
             Rows after which a window counts half as much, of each series.
+        window_weights
+            A weight of each window, instead of `weights` and `half_life`; of windows in memory.
         """
         if not len(index):
             raise ValueError("there are no windows, expected at least one window to serve")
         starts = _first_windows(len(names), index)
         sizes: Int64 = np.diff(starts)
+        if window_weights is not None:
+            if weights is not None or half_life is not None:
+                raise ValueError("`window_weights` is given with `weights` or `half_life`")
+            if blocks is not None or read is not None:
+                raise TypeError(
+                    "`window_weights` is of windows that are not dealt in blocks, expected a table "
+                    "in memory"
+                )
+            window_weights = _window_weights(window_weights, len(index))
+            weights = _sums(window_weights, starts)
         shares = _shares(names, sizes, weights)
         if epoch_length is None:
             live = int(np.count_nonzero(shares))
@@ -92,7 +112,10 @@ class Balance:
             counts, starts = by_age(index, counts, starts, half_life)
         counts.flags.writeable = series_counts.flags.writeable = False
         chosen = read if blocks is None else _checked_blocks(len(index), blocks)
-        return cls(counts, starts, series_counts, chosen, _are_equal(chosen, read))
+        known = None
+        if window_weights is not None:
+            known = _cumulative(window_weights, counts, starts)
+        return cls(counts, starts, series_counts, chosen, _are_equal(chosen, read), known)
 
     @cached_property
     def sizes(self) -> Int64:
@@ -131,6 +154,45 @@ def _first_windows(num_series: int, index: _core.WindowIndex) -> Int64:
         high = np.where((low < high) & ~before, middle, high)
         low = np.where(before, middle + 1, low)
     return np.append(low, len(index))
+
+
+def _window_weights(weights: Any, windows: int) -> Float64s:
+    """Return the weights of windows that a user gave, checked."""
+    found = np.asarray(weights, dtype=np.float64)
+    if found.shape != (windows,):
+        raise ValueError(
+            f"`window_weights` must have one number for each of {windows} windows, got shape "
+            f"{found.shape}"
+        )
+    if not (np.isfinite(found).all() and (found >= 0).all() and found.any()):
+        raise ValueError("`window_weights` must be finite, not negative, and not all 0")
+    return found
+
+
+def _sums(weights: Float64s, starts: Int64) -> Float64s:
+    """Return the sum of the weights of each series, 0 for a series without windows."""
+    sums = np.zeros(len(starts) - 1)
+    used = np.flatnonzero(np.diff(starts))
+    sums[used] = np.add.reduceat(weights, starts[used])
+    return sums
+
+
+def _cumulative(weights: Float64s, counts: Int64, starts: Int64) -> Float64s:
+    """Return the sums of the quotas of windows, whose sum in a series is its count.
+
+    They are the counts of the series before, and a share of the count of its own. In place of sums,
+    windows after the last one with a weight have the count itself, so that none of them is found.
+    """
+    found = np.empty(len(weights))
+    ends = np.cumsum(counts)
+    for series in np.flatnonzero(np.diff(starts)):
+        here = slice(starts[series], starts[series + 1])
+        sums = np.cumsum(weights[here])
+        shares = sums / sums[-1] if sums[-1] else sums
+        found[here] = ends[series] - counts[series] + counts[series] * shares
+        found[here][sums == sums[-1]] = ends[series]
+    found.flags.writeable = False
+    return found
 
 
 #: Ages of a series, at most: the weight of the oldest one is 2**-40 of the newest.

@@ -36,6 +36,10 @@ if TYPE_CHECKING:  # They need torch.
 __all__ = ["BalancedEpoch", "BalancedWindows"]
 
 
+#: The golden ratio's fraction of 2^64.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
 class ServedWindows(Source, Protocol):
     """`Windows`, with what a balanced source uses of them."""
 
@@ -141,6 +145,8 @@ class BalancedWindows(Generic[WindowsT]):
 
         if self.blocks is not None:
             raise TypeError("windows that are dealt in blocks have no order on a device")
+        if self.balance.cumulative is not None:
+            raise TypeError("windows with `window_weights` have no order on a device")
         return DeviceBalancedWindows(self, self.windows.to(device))
 
     def device_bytes(self) -> int:
@@ -157,6 +163,8 @@ class BalancedWindows(Generic[WindowsT]):
         """The fields of the windows, and a digest of the counts."""
         fields = {f"windows.{name}": v for name, v in self.windows.fingerprint.items()}
         blocks = {} if self.blocks is None else {"balanced.blocks": digest(*self.blocks)}
+        if self.balance.cumulative is not None:
+            blocks["balanced.window_weights"] = digest(self.balance.cumulative)
         if len(self.balance.counts) != len(self.counts):
             blocks["balanced.ages"] = digest(self.balance.counts, self.balance.starts)
         return {**fields, "balanced": digest(self.counts), **blocks}
@@ -188,6 +196,7 @@ class BalancedEpoch:
         self._slots, self._counts = data._slots, data.balance.counts
         self._starts, self._sizes = data.balance.starts, data.balance.sizes
         self._key = hash_words(seed, SERIES)
+        self._shift = (self._key + epoch * int(_GOLDEN)) % (1 << 64)
 
     def __len__(self) -> int:
         return int(self._slots.total)
@@ -217,6 +226,15 @@ class BalancedEpoch:
             return self._dealt.window_numbers(as_indices(indices), self._key)
         slots = self._order.take(as_indices(indices))
         series, within = self._slots.find(slots)
+        if self._data.balance.cumulative is not None:
+            # A window has the places within its quota. They move from epoch to epoch by the golden
+            # ratio, so that its counts differ from its quota by less than 1 in any epoch.
+            shifts = series.astype(np.uint64) * _GOLDEN + np.uint64(self._shift)
+            places = slots + (shifts >> np.uint64(11)) * 2.0**-53
+            # A sum that is rounded up would be a place of the next slot.
+            places = np.minimum(places, np.nextafter(slots + 1.0, 0.0))
+            numbers: Int64 = np.searchsorted(self._data.balance.cumulative, places, side="right")
+            return numbers
         visits = within + self._epoch * self._counts.take(series)
         sizes = self._sizes.take(series)
         cycles, places = np.divmod(visits, sizes)
