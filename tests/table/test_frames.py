@@ -87,8 +87,8 @@ def test_periods_begin_at_their_start(freq: str) -> None:
         pd.Series(np.arange(4.0), index=periods, name="load"),
         pd.DataFrame({"load": np.arange(4.0), "timestamp": periods}),
     ):
-        named = {"timestamp_column": "timestamp"} if len(getattr(data, "columns", ())) == 2 else {}
-        table = wd.Table.from_pandas(data, **named)
+        named = "timestamp" if len(getattr(data, "columns", ())) == 2 else None
+        table = wd.Table.from_pandas(data, timestamp_column=named)
         expected = periods.to_timestamp().to_numpy()
         assert table.timestamp_column == "timestamp"
         assert (table.timestamps == expected).all()

@@ -224,4 +224,4 @@ def _with_levels(
                 "different names"
             )
         frame[name] = level.to_series(index=frame.index)
-    return frame, [name for name in names if name not in times], (times or [None])[0]
+    return frame, [name for name in names if name not in times], times[0] if times else None
