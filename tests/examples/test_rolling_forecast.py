@@ -9,11 +9,12 @@ from types import ModuleType
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from pyarrow import parquet
 
 from support.loaded_examples import example
 from support.real_data import real_data
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
