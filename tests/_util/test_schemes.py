@@ -96,7 +96,8 @@ def test_a_registered_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
         open_store("qq://x")
     with pytest.raises(ValueError, match="no file system has the scheme mine://"):
         wd.Table.read("mine://x/y.parquet")
-    assert checkpoint.log("mine://x") == checkpoint.gc("mine://x", keep=1) == []
+    assert not checkpoint.log("mine://x")
+    assert not checkpoint.gc("mine://x", keep=1)
     for name in SCHEMES:
         with pytest.raises(ValueError, match="not built-in"):
             register(name, lambda url: MappingStore({}))

@@ -194,7 +194,7 @@ def test_the_head_has_the_first_rows_and_few_more(
         return
     flat = array.reshape(-1, shape[-1])[:rows] if array.size else array
     assert found.reshape(-1)[: flat.size].tolist() == flat.reshape(-1).tolist()
-    assert found.size <= flat.size + max(1, np.prod(shape[1:]))
+    assert found.size <= flat.size + max(1, math.prod(shape[1:]))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_windows_do_not_span_a_break(max_gap: Any) -> None:
 
 
 @pytest.mark.parametrize(("unit", "text"), [("us", "1us"), ("ns", "1ns"), ("s", "1s"), ("h", "1h")])
-def test_the_unit_of_a_bare_max_gap_is_stated(unit: str, text: str) -> None:
+def test_the_unit_of_a_bare_max_gap_is_stated(unit: Any, text: str) -> None:
     stamps = np.datetime64("2020-01-01", unit) + np.arange(7) * np.timedelta64(3, "h")
     table = wd.Table.from_columns({"x": np.arange(7.0), "t": stamps}, timestamp_column="t")
     message = f"and 6 span a break in time of more than max_gap={text}$"
