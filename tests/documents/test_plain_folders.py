@@ -78,6 +78,16 @@ class TestPlainFolders:
         sequences = PackedSequences(documents, sequence_length=7)
         assert len(sequences.gather(range(len(sequences)))["inputs"]) == len(sequences)
 
+    def test_paths_of_shards(self, tmp_path: Path) -> None:
+        for part in (10, 3):
+            write_lists(tmp_path / f"x.part{part}.arrow", [[part]])
+        documents = Documents(tmp_path)
+        paths = [documents.shard_path(shard) for shard in range(2)]
+        assert paths == [f"{tmp_path}/x.part3.arrow", f"{tmp_path}/x.part10.arrow"]
+        for wrong in (-1, 2):
+            with pytest.raises(IndexError, match=f"shard {wrong} is out of range"):
+                documents.shard_path(wrong)
+
     def test_part_numbers(self, tmp_path: Path) -> None:
         for part in (10, 3):
             write_lists(tmp_path / f"x.part{part}.arrow", [[part]])

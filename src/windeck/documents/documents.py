@@ -417,6 +417,18 @@ class Documents:
         dataset = self._locator.dataset_numbers([dataset_id])
         return int(self._locator.shard_numbers(dataset, _as_int64("shard_id", [shard_id]))[0])
 
+    def shard_path(self, shard: int) -> str:
+        """Return the path or URL of the file of a shard, counted from 0 in the order of the corpus.
+
+        Document `d` of a shard is row `d` of its file, where rows are documents.
+
+        Raises
+        ------
+        IndexError
+            If the number is out of range.
+        """
+        return str(self._shards.path(checked_one(shard, len(self._shards.paths), "shard")))
+
     def open(self, shard: int) -> TokenShard:
         """Return the documents of shard s; the file is opened if it is not open.
 
