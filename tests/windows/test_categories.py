@@ -662,6 +662,22 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
     assert wd.Categories.from_json(found.to_json()) == found
 
 
+#: JSON of format 1 and its digests, which later versions read and keep.
+FROZEN = (
+    '{"format": 1, "columns": {"shop": {"kind": "text", "values": ["", "a", "\\u00e4"]}, '
+    '"size": {"kind": "integer", "values": [-5, 7]}, "open": {"kind": "bool", "values": [true]}}}'
+)
+
+
+def test_the_json_and_the_digests_of_format_1_stay() -> None:
+    table = table_of(["a", "ä", "", None], size=[7, -5, 7, 7], open=[True, True, None, True])
+    fitted = wd.Categories.fit(table, columns=["shop", "size", "open"])
+    assert fitted.to_json() == FROZEN
+    assert wd.Categories.from_json(FROZEN) == fitted
+    windows = windows_of(table, fitted, known_covariates=["shop", "size", "open"])
+    assert windows.fingerprint["categories"] == "f2b9b2dd3eb123c59d115c9361195f28"
+
+
 def test_a_killed_loader_resumes_with_categories_of_json(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     shops = [f"shop {number}" for number in random.integers(0, 30, 200)]
