@@ -140,6 +140,7 @@ for attempt in (
     lambda: __import__("windeck.embeddings"),
     lambda: __import__("windeck.checkpoint.safetensors"),
     lambda: __import__("windeck.checkpoint.dcp"),
+    lambda: __import__("windeck.adapters"),
     table.to_torch,
     lambda: windows.to("cpu"),
     lambda: windows.balanced([1], epoch_length=4).to("cpu"),
@@ -154,7 +155,7 @@ for attempt in (
 def test_what_needs_torch_says_how_to_install_it(tmp_path: Path) -> None:
     lines = printed(HIDE + REFUSED, str(tmp_path)).splitlines()
     things = ["Loader", "EmbeddingTable", "checkpoint.save", "checkpoint.open", "loader"]
-    things += ["embeddings", "checkpoint.safetensors", "checkpoint.dcp"]
+    things += ["embeddings", "checkpoint.safetensors", "checkpoint.dcp", "adapters"]
     whats = [f"windeck.{name}" for name in things]
     whats += ["Table.to_torch", "Windows.to", "BalancedWindows.to"]
     cure = "needs torch, which is not installed: pip install torch"
