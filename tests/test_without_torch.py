@@ -145,6 +145,7 @@ for attempt in (
     lambda: __import__("windeck.checkpoint.lightning"),
     lambda: __import__("windeck.checkpoint.transformers"),
     lambda: __import__("windeck.device_orders"),
+    lambda: __import__("windeck.adapters"),
     table.to_torch,
     lambda: windows.to("cpu"),
     lambda: windows.balanced([1], epoch_length=4).to("cpu"),
@@ -161,7 +162,7 @@ def test_what_needs_torch_says_how_to_install_it(tmp_path: Path) -> None:
     things = ["Loader", "EmbeddingTable", "checkpoint.save", "checkpoint.open", "loader"]
     things += ["embeddings", "checkpoint.safetensors", "checkpoint.dcp", "checkpoint.accelerate"]
     things += ["checkpoint.foreign", "checkpoint.lightning", "checkpoint.transformers"]
-    things += ["device_orders"]
+    things += ["device_orders", "adapters"]
     whats = [f"windeck.{name}" for name in things]
     whats += ["Table.to_torch", "Windows.to", "BalancedWindows.to"]
     cure = "needs torch, which is not installed: pip install torch"

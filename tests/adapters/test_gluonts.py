@@ -170,6 +170,25 @@ def test_fields_follow_the_windows() -> None:
     assert batch["feat_static_cat"].dtype == torch.int64
 
 
+def test_codes_of_categories_have_fields() -> None:
+    """The keys that windows give to categorical columns."""
+    codes = torch.arange(30).view(5, 3, 2)
+    batch = {
+        "past_target": torch.zeros(5, 3, 1),
+        "past_known_categorical": codes,
+        "future_known_categorical": codes + 100,
+        "past_categorical": codes + 200,
+        "static": torch.ones(5, 4),
+        "static_categorical": codes[:, 0],
+    }
+    names = ["feat_static_cat", "feat_static_real", "feat_dynamic_cat", "past_feat_dynamic_cat"]
+    made = gluonts.to_batch(batch, names=names)
+    assert torch.equal(made["feat_static_cat"], codes[:, 0])
+    assert torch.equal(made["feat_static_real"], batch["static"])
+    assert torch.equal(made["feat_dynamic_cat"], torch.cat((codes, codes + 100), dim=1))
+    assert torch.equal(made["past_feat_dynamic_cat"], codes + 200)
+
+
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"`names` must be of feat_static_cat, .* got observed"):
         gluonts.loader(windows(), batch_size=5, names=["observed"])

@@ -111,6 +111,10 @@ def test_rows_are_written_into_arrays(library: Any) -> None:
     out = {key: np.zeros_like(array) for key, array in expected.items()}
     assert source.gather(np.array([3, 1]), out) is out
     assert all(np.array_equal(out[key], array) for key, array in expected.items())
+    empty = source.gather(np.empty(0, np.int64))
+    assert {key: (array.dtype, array.shape[1:]) for key, array in empty.items()} == {
+        key: (array.dtype, array.shape[1:]) for key, array in expected.items()
+    }
 
 
 def test_datasets_that_differ_from_window_to_window_are_refused(library: Any) -> None:

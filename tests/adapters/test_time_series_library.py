@@ -99,3 +99,12 @@ def test_windows_without_a_future_are_refused() -> None:
     source = wd.Windows(wd.Table.from_columns({"a": np.arange(9.0)}), context_length=3)
     with pytest.raises(KeyError, match=r"no 'future_target'.*prediction_length"):
         next(iter(time_series_library.loader(source, batch_size=5)))
+
+
+def test_other_layouts_and_codes_are_refused() -> None:
+    with pytest.raises(ValueError, match="must have layout='btc', got windows with layout='bct'"):
+        time_series_library.loader(windows(layout="bct").balanced(), batch_size=5)
+    parts = {f"{part}_target": torch.zeros(2, 3, 1) for part in ("past", "future")}
+    codes = torch.zeros(2, 1, dtype=torch.int64)
+    with pytest.raises(ValueError, match="codes of categories in static_categorical"):
+        time_series_library.to_batch({**parts, "static_categorical": codes})

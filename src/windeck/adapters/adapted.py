@@ -9,7 +9,14 @@ from torch import Tensor
 
 from windeck.loader import Loader
 
-__all__ = ["NEEDS_MASKS", "AdaptedLoader", "array_of", "is_observed"]
+__all__ = [
+    "NEEDS_MASKS",
+    "AdaptedLoader",
+    "array_of",
+    "check_no_codes",
+    "is_observed",
+    "loader_of",
+]
 
 #: The cure where a mask is missing.
 NEEDS_MASKS = "give the windows masks, by masks=True or among their `keys`"
@@ -61,6 +68,33 @@ class AdaptedLoader(Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.loader!r})"
+
+
+def loader_of(data: Any, batch_size: int, options: Mapping[str, Any]) -> Loader:
+    """Return a loader of windows, or of another source or stream.
+
+    Raises
+    ------
+    ValueError
+        For windows of another layout than ``"btc"``.
+    """
+    layout = getattr(getattr(data, "windows", data), "layout", "btc")
+    if layout != "btc":
+        raise ValueError(f"`data` must have layout='btc', got windows with layout={layout!r}")
+    return Loader(data, batch_size=batch_size, **options)
+
+
+def check_no_codes(batch: Mapping[str, Any]) -> None:
+    """Raise a ValueError for a batch with codes of categories, which the library has no place for.
+
+    Codes of categories are in keys of their own.
+    """
+    found = [key for key in batch if key.endswith("_categorical")]
+    if found:
+        raise ValueError(
+            f"the batch has codes of categories in {', '.join(found)}, expected numbers alone: "
+            "leave these columns out of the roles of the windows"
+        )
 
 
 def array_of(batch: Batch, key: str, cure: str) -> Tensor:

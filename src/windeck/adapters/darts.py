@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from windeck.adapters.adapted import AdaptedLoader
-from windeck.loader import Loader, collate
+from windeck.adapters.adapted import AdaptedLoader, check_no_codes, loader_of
+from windeck.loader import collate
 
 __all__ = ["TrainingDataset", "dataloader_kwargs"]
 
@@ -52,7 +52,7 @@ class TrainingDataset(AdaptedLoader[Any], IterableDataset[Any]):
     def __init__(self, data: Any, *, batch_size: int, **options: Any) -> None:
         from darts.utils.data import TorchTrainingDataset
 
-        super().__init__(Loader(data, batch_size=batch_size, **options), to_batch)
+        super().__init__(loader_of(data, batch_size, options), to_batch)
         TorchTrainingDataset.register(type(self))  # `fit_from_dataset` asks for this type.
 
     def __iter__(self) -> Iterator[Any]:
@@ -88,6 +88,7 @@ def to_batch(batch: dict[str, Tensor]) -> Any:
 
 def _fields(batch: Any) -> dict[str, Any]:
     """Return the fields that a batch has; static covariates of Darts have an axis of components."""
+    check_no_codes(batch)
     found = {name: batch[key] for name, key in FIELDS.items() if key in batch}
     if "static_covariates" in found:
         found["static_covariates"] = found["static_covariates"][:, None]

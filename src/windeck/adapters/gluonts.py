@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from windeck.adapters.adapted import AdaptedLoader, array_of, is_observed
-from windeck.loader import Loader
+from windeck.adapters.adapted import AdaptedLoader, array_of, is_observed, loader_of
 from windeck.table import Table
 
 __all__ = ["loader", "to_batch", "with_time_features"]
@@ -54,7 +53,7 @@ def loader(
     chosen = None if names is None else tuple(names)
     if chosen is not None and (unknown := sorted(set(chosen) - _FIELDS.keys())):
         raise ValueError(f"`names` must be of {', '.join(_FIELDS)}, got {', '.join(unknown)}")
-    made = Loader(data, batch_size=batch_size, **options)
+    made = loader_of(data, batch_size, options)
     return AdaptedLoader(made, partial(to_batch, names=chosen))
 
 
@@ -144,7 +143,7 @@ def _as_is(key: str) -> Callable[[Batch], Tensor]:
 
 
 def _required(batch: Batch, key: str) -> Tensor:
-    return array_of(batch, key, "give the windows layout='btc', and the columns of this key")
+    return array_of(batch, key, "give the windows the columns of this key")
 
 
 def _univariate(values: Tensor) -> Tensor:
@@ -152,9 +151,10 @@ def _univariate(values: Tensor) -> Tensor:
     return values.squeeze(-1) if values.shape[-1] == 1 else values
 
 
-def _dynamic(batch: Batch) -> Tensor:
-    """Return known covariates of past and future in one array."""
-    return torch.cat((_required(batch, "past_known"), _required(batch, "future_known")), dim=1)
+def _whole(key: str) -> Callable[[Batch], Tensor]:
+    """Return a function that joins past and future of known covariates in one array."""
+    parts = (f"past_{key}", f"future_{key}")
+    return lambda batch: torch.cat([_required(batch, part) for part in parts], dim=1)
 
 
 def _static_real(batch: Batch) -> Tensor:
@@ -183,7 +183,9 @@ _FIELDS: dict[str, tuple[str, Callable[[Batch], Tensor]]] = {
     "future_time_feat": ("future_known", _as_is("future_known")),
     "future_target": ("future_target", _target("future_target")),
     "future_observed_values": ("future_target", _observed("future_target")),
-    "feat_dynamic_real": ("future_known", _dynamic),
+    "feat_dynamic_real": ("future_known", _whole("known")),
     "past_feat_dynamic_real": ("past_covariates", _as_is("past_covariates")),
+    "feat_dynamic_cat": ("future_known_categorical", _whole("known_categorical")),
+    "past_feat_dynamic_cat": ("past_categorical", _as_is("past_categorical")),
 }
-_DEEPAR = frozenset(_FIELDS) - {"feat_dynamic_real", "past_feat_dynamic_real"}
+_DEEPAR = frozenset(name for name in _FIELDS if "dynamic" not in name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from windeck.adapters.adapted import NEEDS_MASKS, AdaptedLoader, array_of
-from windeck.loader import Loader
+from windeck.adapters.adapted import NEEDS_MASKS, AdaptedLoader, array_of, loader_of
 from windeck.windows.specification import ColumnRoles
 
 __all__ = ["loader"]
@@ -44,7 +44,8 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
 
     Notes
     -----
-    ``available_mask`` is 0 where a target is missing or padding. Past covariates are 0 in the
+    ``available_mask`` is 0 where a target is missing or padding. Codes of categories are numbers
+    after the other columns of their role. Past covariates are 0 in the
     future, which models do not read.
 
     Examples
@@ -66,38 +67,44 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
             f"`data` must have one target column, got {', '.join(roles.target)}: multivariate "
             "models of NeuralForecast take all series of a time step together"
         )
+    codes = getattr(roles, "categorical", ())
+    known, past, static = (
+        sorted(names, key=codes.__contains__) for names in (roles.known, roles.past, roles.static)
+    )
     fields = {
-        "temporal_cols": pd.Index([*roles.target, *roles.known, *roles.past, "available_mask"]),
+        "temporal_cols": pd.Index([*roles.target, *known, *past, "available_mask"]),
         "y_idx": 0,
     }
-    if roles.static:
-        fields["static_cols"] = pd.Index(roles.static)
-    made = Loader(data, batch_size=batch_size, **options)
+    if static:
+        fields["static_cols"] = pd.Index(static)
+    made = loader_of(data, batch_size, options)
     return AdaptedLoader(made, partial(to_batch, fields=fields))
 
 
 def to_batch(batch: dict[str, Tensor], *, fields: dict[str, Any]) -> dict[str, Any]:
     """Return ``temporal`` of shape (batch, columns, time), ``static`` and the fields."""
-    cure = "give the windows layout='btc', a `prediction_length`, and these keys"
+    cure = "give the windows a `prediction_length`, and these keys"
     past, future = (array_of(batch, f"{part}_target", cure) for part in ("past", "future"))
     length, steps = past.shape[1], past.shape[1] + future.shape[1]
     temporal = past.new_zeros((len(past), len(fields["temporal_cols"]), steps))
     for part, place in (("past", slice(0, length)), ("future", slice(length, steps))):
         _fill(temporal[:, :, place], batch, part)
     made = {"temporal": temporal, **fields}
-    if "static" in batch:
-        made["static"] = batch["static"]
+    static = [batch[key].to(past.dtype) for key in ("static", "static_categorical") if key in batch]
+    if static:
+        made["static"] = torch.cat(static, dim=1)
     return made
 
 
 def _fill(temporal: Tensor, batch: dict[str, Tensor], part: str) -> None:
     """Write the columns of the past or of the future, and the mask after them."""
-    known = batch.get(f"{part}_known")
-    covariates = batch.get("past_covariates") if part == "past" else None
+    keys = [f"{part}_target", f"{part}_known", f"{part}_known_categorical"]
+    keys += ["past_covariates", "past_categorical"] if part == "past" else []
     first = 0
-    for values in (batch[f"{part}_target"], known, covariates):
-        if values is not None:
-            temporal[:, first : first + values.shape[2]] = values.transpose(1, 2)
-            first += values.shape[2]
+    for key in keys:
+        if key in batch:
+            last = first + batch[key].shape[2]
+            temporal[:, first:last] = batch[key].transpose(1, 2)
+            first = last
     mask = array_of(batch, f"{part}_target_mask", NEEDS_MASKS)
     temporal[:, -1] = mask[..., 0]

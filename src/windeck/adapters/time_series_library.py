@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from windeck.adapters.adapted import AdaptedLoader, array_of
-from windeck.loader import Loader
+from windeck.adapters.adapted import AdaptedLoader, array_of, check_no_codes, loader_of
 
 __all__ = ["loader", "to_batch"]
 
@@ -37,7 +36,7 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[Seque
     >>> seq_x.shape, seq_y_mark.shape, seq_y[0, :, 0].tolist()
     (torch.Size([16, 8, 1]), torch.Size([16, 6, 1]), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
     """
-    return AdaptedLoader(Loader(data, batch_size=batch_size, **options), to_batch)
+    return AdaptedLoader(loader_of(data, batch_size, options), to_batch)
 
 
 def to_batch(batch: dict[str, Tensor]) -> SequenceBatch:
@@ -50,8 +49,11 @@ def to_batch(batch: dict[str, Tensor]) -> SequenceBatch:
     ------
     KeyError
         For a batch without ``past_target`` or ``future_target``.
+    ValueError
+        For codes of categories.
     """
-    cure = "give the windows layout='btc', a `prediction_length`, and these keys"
+    check_no_codes(batch)
+    cure = "give the windows a `prediction_length`, and these keys"
     past, future = (array_of(batch, f"{part}_target", cure) for part in ("past", "future"))
     marks = (batch.get("past_known", past[..., :0]), batch.get("future_known", future[..., :0]))
     return past, future, *marks
