@@ -18,7 +18,8 @@ from pyarrow import feather, parquet
 import windeck as wd
 
 WIDTH, USED, ROWS = 96, 6, 200_000
-SERIES, LENGTH = 10_000, 1000
+#: Irregular series, and the steps that each spans.
+IRREGULAR, STEPS = 10_000, 1000
 SIX = [f"c{place}" for place in range(0, WIDTH, WIDTH // USED)]
 
 #: The high-water mark of a process of its own, less what its imports took.
@@ -162,11 +163,11 @@ def of_file(kind: str, path: Path) -> Iterator[Row]:
 def of_irregular_series() -> Iterator[Row]:
     """Series of a minute, of which each row is missing with a probability of one in ten."""
     rng = np.random.default_rng(0)
-    kept = rng.random((SERIES, LENGTH)) > 0.1
+    kept = rng.random((IRREGULAR, STEPS)) > 0.1
     kept[:, [0, -1]] = True
-    minutes = np.tile(np.arange(LENGTH).astype("M8[m]").astype("M8[us]"), SERIES)[kept.ravel()]
+    minutes = np.tile(np.arange(STEPS).astype("M8[m]").astype("M8[us]"), IRREGULAR)[kept.ravel()]
     load = rng.standard_normal(len(minutes), dtype=np.float32)
-    number = np.repeat(np.arange(SERIES, dtype=np.int32), kept.sum(axis=1))
+    number = np.repeat(np.arange(IRREGULAR, dtype=np.int32), kept.sum(axis=1))
     offsets = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
     columns = {"load": load, "time": minutes}
     table = wd.Table.from_columns(columns, offsets=offsets, timestamp_column="time")
@@ -183,6 +184,6 @@ def of_irregular_series() -> Iterator[Row]:
     assert np.array_equal(found["load"], expected["load"].to_numpy(), equal_nan=True)
     costs = compare_costs(ours, rival, rounds=7)
     sides = {"ours": "Table.regularize", "rival": "polars upsample, group_by"}
-    question = f"{len(minutes):,} rows in {SERIES:,} series on a grid, processor time"
+    question = f"{len(minutes):,} rows in {IRREGULAR:,} series on a grid, processor time"
     yield Row(question, **sides, ratio=costs.cpu, needed=1)
     yield Row("the same, wall time", **sides, ratio=costs.wall, needed=None)
