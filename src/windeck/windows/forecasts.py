@@ -17,6 +17,7 @@ from windeck.table.construction import SeriesLayout
 from windeck.table.frames import index_names
 from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
+from windeck.windows.index import WindowSpan
 from windeck.windows.origins import channel_axis
 from windeck.windows.predictions import predictions_of
 from windeck.windows.scaler import in_original_units
@@ -120,29 +121,41 @@ def prediction_table(
     predictions.warn_of_crossing()
     if step is not None and table.timestamps is None:
         raise ValueError(f"`step` is {step!r}, but the table has no timestamp column")
+    import pyarrow as pa
+
     _, horizon, _, count = predictions.values.shape
-    samples_of = count if predictions.samples else 1
-    ahead = spec.span.new_first + np.arange(horizon, dtype=np.int64) * spec.span.dilation
-    rows = np.repeat((starts[:, None] + ahead).ravel(), samples_of)
-    of_row = np.repeat(series, horizon * samples_of)
-    ids, time = index_columns(table)
-    fields = _series_ids(table, of_row, ids or ("series_id",))
-    time = "row" if table.timestamps is None else time
-    _add_field(fields, time, _times(table, of_row, rows, step))
-    if cutoff:
-        last = np.repeat(starts + spec.span.past_last, horizon * samples_of)
-        _add_field(fields, "cutoff", _times(table, of_row, last, step))
+    fields = _index_fields(table, spec.span, series, starts, horizon, step, cutoff=cutoff)
     if predictions.samples:
+        rows = np.repeat(np.arange(len(series) * horizon), count)
+        fields = {name: field.take(rows) for name, field in fields.items()}
         _add_field(fields, "sample", np.tile(np.arange(count), len(series) * horizon))
     for name, values in predictions.named().items():
         _add_field(fields, name, values)
-    return _arrow_table(fields)
+    return pa.table(fields)
 
 
-def _arrow_table(fields: Mapping[str, Any]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table(dict(fields))
+def _index_fields(
+    table: Table,
+    span: WindowSpan,
+    series: Int64,
+    starts: Int64,
+    horizon: int,
+    step: Any,
+    *,
+    cutoff: bool,
+) -> dict[str, Any]:
+    """Return ids and times of the steps of windows by name, as Arrow arrays."""
+    ahead = span.new_first + np.arange(horizon, dtype=np.int64) * span.dilation
+    of_row = np.repeat(series, horizon)
+    ids, time = index_columns(table)
+    fields = _series_ids(table, of_row, ids or ("series_id",))
+    rows = (starts[:, None] + ahead).ravel()
+    name = "row" if table.timestamps is None else time
+    _add_field(fields, name, _times(table, of_row, rows, step))
+    if cutoff:
+        last = np.repeat(starts + span.past_last, horizon)
+        _add_field(fields, "cutoff", _times(table, of_row, last, step))
+    return fields
 
 
 def _add_field(fields: dict[str, Any], name: str, values: Any) -> None:
