@@ -106,7 +106,6 @@ if TYPE_CHECKING:
     from windeck.cli.demo_job import training_windows as training_windows
     from windeck.cli.html import as_script as as_script
     from windeck.cli.html import render as render
-    from windeck.cli.output import format_number as format_number
     from windeck.cli.output import format_size as format_size
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits

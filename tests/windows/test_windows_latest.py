@@ -458,7 +458,7 @@ def test_contexts_without_a_target_are_named(
     if named is None:
         w.latest()
         return
-    message = f"{named}; its values are all missing$"
+    message = f"{named}; all of its values are missing$"
     with pytest.warns(UserWarning, match=message) as caught:
         w.latest()
     assert [warning.filename for warning in caught] == [__file__]

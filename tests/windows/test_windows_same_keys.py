@@ -121,6 +121,7 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.* no target in their latest context:UserWarning")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_batches_of_any_contents_have_the_same_keys(

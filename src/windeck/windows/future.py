@@ -212,7 +212,7 @@ def _warn_of_missing_contexts(
         names = some_names(table.series_names, series[empty])
         warn(
             f"{len(empty)} of {len(series)} series have no target in their latest context of "
-            f"{span.past_last + 1} rows: {names}; its values are all missing"
+            f"{span.past_last + 1} rows: {names}; all of its values are missing"
         )
 
 
