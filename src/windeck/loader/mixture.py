@@ -567,7 +567,7 @@ class Mixture:
         *,
         columns: str | Iterable[str] | None = None,
         seed: int = 0,
-        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+        collate: Callable[[list[Any]], Mapping[str, Any]] | None = None,
     ) -> MappedStream:
         """Return this stream with a function applied to its batches, in the background thread.
 

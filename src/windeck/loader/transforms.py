@@ -70,7 +70,7 @@ class MappedStream:
         *,
         columns: str | Iterable[str] | None = None,
         seed: int = 0,
-        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+        collate: Callable[[list[Any]], Mapping[str, Any]] | None = None,
     ) -> None:
         for name, given in (("function", function), ("collate", collate)):
             if not callable(given) and not (name == "collate" and given is None):
@@ -178,7 +178,7 @@ class MappedStream:
         *,
         columns: str | Iterable[str] | None = None,
         seed: int = 0,
-        collate: Callable[[Sequence[Any]], Mapping[str, Any]] | None = None,
+        collate: Callable[[list[Any]], Mapping[str, Any]] | None = None,
     ) -> MappedStream:
         """Return a stream that applies another function to these batches; see `MappedStream`."""
         return MappedStream(self, function, columns=columns, seed=seed, collate=collate)
