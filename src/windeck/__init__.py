@@ -13,7 +13,7 @@ Embeddings   `EmbeddingTable`, `ShardedEmbeddingTable`, `TableOptimizer`
 Checkpoints  `from windeck import checkpoint`: `save`, `load`, ...
 Protocols    `windeck.sources`, for sources and streams of your own
 Adapters     `windeck.adapters`: batches for models of GluonTS, Darts, pytorch-forecasting,
-             NeuralForecast and Time-Series-Library
+             NeuralForecast, Time-Series-Library and Chronos-2
 
 `help(wd.Loader)` describes a name, and `windeck --help` lists the commands. Documentation: the
 folder `docs` of the sources, from `docs/index.md`; `make docs` builds its site.

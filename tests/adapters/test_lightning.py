@@ -24,7 +24,8 @@ class Model(lightning.LightningModule):  # type: ignore[misc,name-defined]
 
     def __init__(self, fail_at: int | None = None) -> None:
         super().__init__()
-        self.fail_at, self.seen = fail_at, []
+        self.fail_at = fail_at
+        self.seen: list[str] = []
         torch.manual_seed(0)
         self.layer = torch.nn.Linear(8, 4)
 

@@ -21,6 +21,7 @@ ENVIRONMENT = {
 }
 #: The package that the loader of a library needs.
 NEEDS = {
+    "chronos2": "torch",
     "darts": "darts",
     "gluonts": "torch",
     "neuralforecast": "pandas",

@@ -106,6 +106,9 @@ def loader(library: str) -> Any:
     options: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "seed": SEED}
     if library == "darts":
         return adapters.darts.TrainingDataset(windows(fill=float("nan")), **options)
+    if library == "chronos2":
+        source = windows(fill=float("nan"))
+        return adapters.chronos2.loader(source, output_patch_size=2, **options)
     data = dataset() if library == "pytorch_forecasting" else windows()
     return getattr(adapters, library).loader(data, **options)
 

@@ -16,6 +16,7 @@ from typing import Any
 MODULES = (
     "windeck",
     "windeck.adapters",
+    "windeck.adapters.chronos2",
     "windeck.adapters.darts",
     "windeck.adapters.gluonts",
     "windeck.adapters.neuralforecast",

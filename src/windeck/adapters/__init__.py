@@ -9,6 +9,7 @@ from windeck._util.imports import needs_torch
 
 with needs_torch("windeck.adapters"):
     from windeck.adapters import (
+        chronos2,
         darts,
         gluonts,
         neuralforecast,
@@ -19,6 +20,7 @@ with needs_torch("windeck.adapters"):
 
 __all__ = [
     "AdaptedLoader",
+    "chronos2",
     "darts",
     "gluonts",
     "neuralforecast",
