@@ -7,15 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Int64", "as_indices", "as_positions", "is_int64_vector", "is_integer"]
+__all__ = ["Int64", "as_indices", "as_positions", "is_integer"]
 
 Int64 = npt.NDArray[np.int64]
 _INT64 = np.dtype(np.int64)  # the object that arrays share
-
-
-def is_int64_vector(array: npt.NDArray[Any]) -> bool:
-    """Return True for a one-dimensional int64 array."""
-    return array.dtype is _INT64 and array.ndim == 1
 
 
 def as_indices(indices: Any) -> Int64:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
+
+from windeck._util import threads
 
 __all__ = ["LRUCache"]
 
@@ -59,7 +60,7 @@ class LRUCache:
         #: Number of values created.
         self.misses = 0
         # Reentrant: a signal handler may find it taken, so each step leaves the entries whole.
-        self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock, self._forks = threading.RLock(), threads.forks
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
     def _reset_after_fork(self) -> None:
@@ -69,14 +70,14 @@ class LRUCache:
             if entry.value is None or not self._keep_after_fork:
                 self._entries.pop(key, None)
         # Last: other threads of the child may check it at the same time.
-        self._process = os.getpid()
+        self._forks = threads.forks
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def items(self) -> list[tuple[Any, Any]]:
         """Return the keys and values that have been created."""
-        if self._process != os.getpid():
+        if self._forks != threads.forks:
             self._reset_after_fork()
         with self._lock:
             entries = list(self._entries.items())
@@ -84,7 +85,7 @@ class LRUCache:
 
     def get(self, key: Hashable, create: Callable[[], Any]) -> Any:
         """Return the value of a key, or store and return `create()`, whose errors are raised."""
-        if self._process != os.getpid():
+        if self._forks != threads.forks:
             self._reset_after_fork()
         with self._lock:
             entry = self._entries.get(key)

@@ -301,8 +301,15 @@ def _end_threads() -> None:
             task.wait()
 
 
+#: Forks between the process that imported this module and this one. Unlike the process's id it is
+#: read without a system call.
+forks = 0
+
+
 def _start_anew() -> None:
     """Forget the threads of the parent process after a fork."""
+    global forks
+    forks += 1
     _running.clear()
 
 

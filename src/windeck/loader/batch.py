@@ -34,6 +34,7 @@ __all__ = [
     "check_pin_memory",
     "gather_batches",
     "in_span",
+    "position_array",
     "split_rows",
 ]
 
@@ -135,12 +136,17 @@ def tensor_batches(methods: BatchMethods, rows: Batch, expected: int, count: int
     """Return `count` batches, before `present`, from the `expected` rows of all of them."""
     batches = cut_rows(rows, expected, count, methods.torch_dtypes)
     if methods.whole is not None:
-        of_all = wholes(methods, rows, expected, count)
-        firsts = {key: arrays[0] for key, arrays in of_all.items()}
-        found = cut_rows(firsts, 0, count, methods.torch_dtypes, of_all)
-        for batch, tensors in zip(batches, found, strict=True):
-            batch.update(tensors)
+        add_wholes(methods, rows, expected, batches)
     return batches
+
+
+def add_wholes(methods: BatchMethods, rows: Batch, expected: int, batches: list[Tensors]) -> None:
+    """Add the arrays of whole batches to the batches that were made of `expected` rows."""
+    of_all = wholes(methods, rows, expected, len(batches))
+    firsts = {key: arrays[0] for key, arrays in of_all.items()}
+    found = cut_rows(firsts, 0, len(batches), methods.torch_dtypes, of_all)
+    for batch, tensors in zip(batches, found, strict=True):
+        batch.update(tensors)
 
 
 def cut_rows(
@@ -173,6 +179,13 @@ def cut_rows(
         except TypeError:
             raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
     return batches
+
+
+def position_array(positions: Indices | range) -> Indices:
+    """Return positions as an array."""
+    if isinstance(positions, range):
+        return np.arange(positions.start, positions.stop, dtype=np.int64)
+    return positions
 
 
 def _not_an_array(key: str, value: object) -> TypeError:
@@ -304,6 +317,7 @@ class BatchBuilder:
     ) -> None:
         methods = stream.methods
         self._methods = methods
+        self._bits = methods.torch_dtypes
         self._options = methods.threads_option(threads)
         #: Device that batches are copied to; None if they stay in host memory.
         self.target_device = device if device is not None and device.type != "cpu" else None
@@ -325,10 +339,9 @@ class BatchBuilder:
     def __call__(
         self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None
     ) -> BatchGroup:
-        """Build `count` batches of equally many positions.
-
-        With `epoch` all positions are in that epoch, and may be a range.
-        """
+        """Build `count` batches of equally many positions; with `epoch` all are in that epoch."""
+        if epoch is None:
+            positions = position_array(positions)
         if self._copy_stream is not None:
             assert not isinstance(positions, range)
             rows, slab = in_span("windeck.gather", self._gather_pinned, positions)
@@ -336,32 +349,38 @@ class BatchBuilder:
                 *("windeck.to_device", self._copy),
                 *(rows, len(positions), count, slab, self._copy_stream),
             )
+        span = None
         if getattr(profiler, "_is_profiler_enabled", True):
-            batches = in_span("windeck.gather", self._gather, positions, count, epoch)
-        else:
-            batches = self._gather(positions, count, epoch)
-        nbytes = 0
-        for tensor in batches[0].values():
-            nbytes += tensor.nbytes
+            span = torch.profiler.record_function("windeck.gather")
+            span.__enter__()  # type: ignore[no-untyped-call]
+        try:
+            if epoch is None:
+                assert not isinstance(positions, range)
+                batches = self._gather(positions, count)
+                nbytes = count * sum(tensor.nbytes for tensor in batches[0].values())
+            else:  # With few calls: see `cut_rows`.
+                first = epoch.start
+                if isinstance(positions, range):
+                    samples = epoch.slice(positions.start - first, positions.stop - first)
+                else:
+                    samples = epoch.take(positions - first)
+                rows = epoch.gather(samples, **self._options)
+                batches, nbytes = cut_rows(rows, len(samples), count, self._bits), 0
+                for array in rows.values():
+                    nbytes += array.nbytes
+                if self._methods.whole is not None:
+                    add_wholes(self._methods, rows, len(samples), batches)
+        finally:
+            if span is not None:
+                span.__exit__(None, None, None)
         if self.target_device is not None:
             batches = in_span("windeck.to_device", _to_device, batches, self.target_device)
         if self._methods.present is not None:
             batches = present_all(self._methods, batches)
-        return BatchGroup(batches, nbytes * count)
+        return BatchGroup(batches, nbytes)
 
-    def _gather(
-        self, positions: Indices | range, count: int, epoch: EpochRows | None
-    ) -> list[Tensors]:
+    def _gather(self, positions: Indices, count: int) -> list[Tensors]:
         """Return batches in host memory, before `present`."""
-        if epoch is not None:
-            first = epoch.start
-            if isinstance(positions, range):
-                samples = epoch.slice(positions.start - first, positions.stop - first)
-            else:
-                samples = epoch.take(positions - first)
-            rows = epoch.gather(samples, **self._options)
-            return tensor_batches(self._methods, rows, len(positions), count)
-        assert not isinstance(positions, range)
         if self._pinned is not None and count == 1:
             return [self._pinned.gather(positions, self._options)]
         rows = self._methods.gather(positions, **self._options)

@@ -7,12 +7,12 @@ batch does. What is the same for all groups of an epoch is looked up at its begi
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Protocol
 
+from windeck._util import threads
 from windeck._util.threads import unheld
 from windeck._util.validation import LIMIT
 from windeck.loader.batch import BatchBuilder, BatchGroup, Tensors, in_span, profiler
@@ -73,11 +73,10 @@ def build_groups(
             rows = build.epoch_rows(start) if full else None
         count = max(1, min(wanted, full)) if start >= failed_until else 1
         end = start + count * size if full else sharding.step_end(start)
-        between = range(start + size, end, size) if full else ()
         try:
             if not full:
                 group = build(sharding.positions(start, rank))
-            elif rows is None or (count > 1 and size > batch_size):
+            elif count > 1 and size > batch_size:
                 group = build(sharding.run_positions(start, rank, range(count)), count, rows)
             else:
                 first = start + before_rank
@@ -89,7 +88,9 @@ def build_groups(
             continue
         if makes_groups and (count, group.nbytes) != counted:
             wanted, counted = next_count(count, group.nbytes), (count, group.nbytes)
-        group.positions = [position, *between, end]
+        group.positions = [position, end]
+        if count > 1:
+            group.positions = [position, *range(start + size, end, size), end]
         yield group
         position = end
         left, full = left - count, max(0, full - count)
@@ -138,7 +139,7 @@ class EpochIterator:
         self._loader, self._taking = loader, threading.RLock()
         self._ahead: Prefetcher[BatchGroup] | None = None
         self._epoch: int | None = None
-        self._process = 0  # The one that started it, by its id.
+        self._forks = 0  # Of the process that started it.
         self._version = -1  # None of the loader: the first batch starts the iterator.
         self._batches: list[Tensors]
         self._positions: Sequence[int]
@@ -190,7 +191,7 @@ class EpochIterator:
         """Take the next group; return the seconds waited for it."""
         loader = self._loader
         while True:
-            if self._ahead is None or self._process != os.getpid():
+            if self._ahead is None or self._forks != threads.forks:
                 self._ahead = self._start()
             try:
                 if getattr(profiler, "_is_profiler_enabled", True):
@@ -213,7 +214,7 @@ class EpochIterator:
         self.close()
         version = self._loader._version  # Read first: the loader may be moved meanwhile.
         self._epoch, ahead = self._loader._begin_groups(self._epoch)
-        self._version, self._process = version, os.getpid()
+        self._version, self._forks = version, threads.forks
         return ahead
 
 

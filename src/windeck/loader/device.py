@@ -14,7 +14,7 @@ import torch
 
 from windeck._core import Permutation
 from windeck.device_orders import DevicePermutation
-from windeck.loader.batch import BatchGroup, Tensors, in_span
+from windeck.loader.batch import BatchGroup, Tensors, in_span, position_array
 from windeck.loader.mixture import Mixture
 from windeck.loader.stream import EpochRows, Stream
 from windeck.orders import Sequential
@@ -76,9 +76,9 @@ class DeviceBatchBuilder:
     def __call__(
         self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None
     ) -> BatchGroup:
-        """Build the batch of the positions, which are an array; `count` is 1."""
-        assert not isinstance(positions, range)
-        return BatchGroup([in_span("windeck.gather", self._gather, positions)], 0)
+        """Build the batch of the positions; `count` is 1."""
+        wanted = position_array(positions)
+        return BatchGroup([in_span("windeck.gather", self._gather, wanted)], 0)
 
     def _gather(self, positions: Indices) -> Tensors:
         rows, methods = self._rows(positions), self._methods

@@ -21,12 +21,14 @@ from time import perf_counter
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from windeck._util.threads import Task, start
-from windeck.loader.pace import COMPARED, Pace
+from windeck.loader.pace import COMPARED, SHORT_STEP_AND_ITEM, Pace
 
 __all__ = ["Prefetcher"]
 
 
 T = TypeVar("T")
+#: Sizes of two items whose times are not compared.
+_UNLIKE = (0, -1)
 #: A message to the consumer: an item, or the error that ended the iteration.
 _Message: TypeAlias = "tuple[T] | BaseException"
 
@@ -105,8 +107,16 @@ class Prefetcher(Generic[T]):
             self._asked = None  # No time is noted until the next item was asked for.
             return item
         if self._asked is not None:
+            away = began - self._left
+            if away < SHORT_STEP_AND_ITEM and not self._pending:
+                # The consumer makes the next items too, and calls take time: no more is noted.
+                item = next(self._items)
+                self._asked, self._left = began, perf_counter()
+                self.waited = self._left - began
+                self._sizes, pace.away = _UNLIKE, away
+                return item
             self._record_cycle(began - self._asked)
-            pace.saw_consumer_away(began - self._left)
+            pace.saw_consumer_away(away)
         self._was_taken = self._pending > 0
         if self._was_taken:
             item = self._take()

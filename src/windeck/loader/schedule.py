@@ -242,6 +242,8 @@ class SlotSchedule:
         """Return the part at each position, and the position in that part. O(log entries) each."""
         if not len(positions):
             return positions.copy(), positions.copy()
+        if len(self.starts) == 1:
+            return self._locate(0, positions)
         first, last = (self.entry(int(end)) for end in (positions.min(), positions.max()))
         if first == last:
             return self._locate(first, positions)

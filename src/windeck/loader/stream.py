@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from windeck._core import Permutation
+from windeck._core import Permutation, checked_bulk
 from windeck._util.fingerprints import checked_order_name, order_name
-from windeck._util.indices import as_positions, is_int64_vector
+from windeck._util.indices import as_positions
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.epochs import EpochMap
@@ -229,8 +229,8 @@ class Stream:
     def _split(self, positions: Any) -> list[tuple[slice, int, Indices, Indices]]:
         """Return (rows, epoch, places in it, samples) for each epoch of the positions."""
         epochs = self._epochs
-        is_vector = type(positions) is np.ndarray and is_int64_vector(positions)
-        if is_vector and len(positions) and len(epochs.ranges) == 1:
+        is_array = type(positions) is np.ndarray and positions.dtype == np.int64
+        if is_array and positions.ndim == 1 and len(positions) and len(epochs.ranges) == 1:
             length = epochs.ranges[0].length
             epoch = positions.item(0) // length
             order = epochs.order_at(epoch) if epoch >= 0 else None
@@ -238,7 +238,11 @@ class Stream:
             if type(order) is Permutation or type(order) is Sequential:
                 places = positions - epoch * length
                 try:
-                    return [(slice(0, len(places)), epoch, places, order.take(places))]
+                    if type(order) is Permutation:
+                        samples = order.take(places)
+                    else:  # Each place is its sample.
+                        samples, _ = checked_bulk(places, length, "position", None)
+                    return [(slice(0, len(places)), epoch, places, samples)]
                 except IndexError:  # Positions of several epochs, or wrong ones.
                     pass
         return [

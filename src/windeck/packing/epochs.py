@@ -79,8 +79,9 @@ class PackedEpoch:
 
     def expect(self, epochs: Sequence[tuple[Order, Int64s]], following: object) -> None:
         """Note the order of the next sequences, which a stream tells before it gathers them."""
-        if isinstance(self._contents, ShardShuffleEpoch):
-            self._contents.in_lanes = any(isinstance(order, Lanes) for order, _ in epochs)
+        contents = self._contents
+        if isinstance(contents, ShardShuffleEpoch):
+            contents.in_lanes = any(isinstance(order, Lanes) for order, _ in epochs)
 
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return a batch; see `PackedSequences.gather`."""
