@@ -350,7 +350,7 @@ class BatchBuilder:
         span = None
         if getattr(profiler, "_is_profiler_enabled", True):
             span = torch.profiler.record_function("windeck.gather")
-            span.__enter__()
+            span.__enter__()  # type: ignore[no-untyped-call]
         try:
             if epoch is None:
                 assert not isinstance(positions, range)
