@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from support.page_session import blocks_of
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,10 +24,17 @@ class Page:
     def run(
         self, names: dict[str, Any] | None = None, *, only: slice = slice(None)
     ) -> dict[str, Any]:
-        """Run blocks one after the other; return the names that they define."""
+        """Run blocks one after the other; return the names that they define.
+
+        A block below ``<!-- docs-test: needs NAME -->`` is left out where NAME is not installed.
+        """
+        blocks = [block for block in blocks_of(self.text) if block.order == "needs"]
+        skipped = {block.code for block in blocks if block.reason_to_skip()}
         names = {"__name__": "page"} if names is None else names
         assert self.blocks[only], f"{self.path.name} has {len(self.blocks)} blocks of Python"
         for number, block in enumerate(self.blocks[only], 1 + (only.start or 0)):
+            if block in skipped:
+                continue
             exec(compile(block, f"{self.path.name}, block {number}", "exec"), names)
         return names
 
