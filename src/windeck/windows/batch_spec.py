@@ -286,7 +286,7 @@ class FieldPlan:
         self._unfitted = tuple(codes) if categories is None else ()
         self._lookups: dict[str, CategoryLookup] = {}
         if categories is not None:
-            self._lookups = {name: categories.lookup(table.column(name)) for name in codes}
+            self._lookups = {name: categories._lookup(table.column(name)) for name in codes}
         self.code_bytes = sum(lookup.itemsize for lookup in self._lookups.values())
         self._keys, self.index_keys = tuple(keys), index_keys
         self._dilation = selection.span.dilation

@@ -142,7 +142,7 @@ class Categories:
             raise unknown_column(column, self.fitted, "`categories`")
         return self.fitted[column]
 
-    def lookup(self, column: ColumnData) -> CategoryLookup:
+    def _lookup(self, column: ColumnData) -> CategoryLookup:
         """Return the lookup of the codes of a column of a table; it is matched by name.
 
         Raises
@@ -197,17 +197,17 @@ class Categories:
         return cls({name: _parse_values(name, entry) for name, entry in columns.items()})
 
     @cached_property
-    def digests(self) -> dict[str, str]:
+    def _digests(self) -> dict[str, str]:
         """A digest of the values of each column."""
         return {name: known.digest() for name, known in self.fitted.items()}
 
-    def digest_of(self, columns: Sequence[str]) -> str:
+    def _digest_of(self, columns: Sequence[str]) -> str:
         """Return a digest of the values of some columns."""
-        return digest(*((name, self.digests[name]) for name in columns))
+        return digest(*((name, self._digests[name]) for name in columns))
 
     def __eq__(self, other: object) -> bool:
         """Equal names and equal values."""
-        return isinstance(other, Categories) and self.digests == other.digests
+        return isinstance(other, Categories) and self._digests == other._digests
 
     def __hash__(self) -> int:
         return hash(self.columns)

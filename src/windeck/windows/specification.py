@@ -379,7 +379,7 @@ class WindowSpec:
         names, fitted = self.roles.categorical, self.categories
         if not names:
             return {}
-        digest_or_none = "none" if fitted is None else fitted.digest_of(names)
+        digest_or_none = "none" if fitted is None else fitted._digest_of(names)
         return {"categorical": ", ".join(names), "categories": digest_or_none}
 
 

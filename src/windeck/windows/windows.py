@@ -657,7 +657,7 @@ class Windows:
         if self.categories is None:
             raise ValueError("these windows have no fitted categories, expected some to compare")
         names = self.roles.categorical
-        lookups = {name: self.categories.lookup(self.table.column(name)) for name in names}
+        lookups = {name: self.categories._lookup(self.table.column(name)) for name in names}
         rows = rows_of_columns(self, names)
         return {name: count_unseen(rows[name][0], lookups[name], rows[name][1]) for name in names}
 
