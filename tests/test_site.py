@@ -20,6 +20,13 @@ DOCS = ROOT / "docs"
 #: Modules whose `__all__` is public.
 PUBLIC = {
     "windeck",
+    "windeck.adapters",
+    "windeck.adapters.chronos2",
+    "windeck.adapters.darts",
+    "windeck.adapters.gluonts",
+    "windeck.adapters.neuralforecast",
+    "windeck.adapters.pytorch_forecasting",
+    "windeck.adapters.time_series_library",
     "windeck.checkpoint",
     "windeck.checkpoint.accelerate",
     "windeck.checkpoint.dcp",
