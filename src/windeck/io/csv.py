@@ -183,9 +183,9 @@ class CsvFile:
 
     @property
     def _has_row_numbers(self) -> bool:
-        """Return True for a first column without a name of whole numbers that increase.
+        """Return True for a first column without a name that counts the rows, from 0.
 
-        That is the index that `to_csv` of pandas writes, also of selected rows.
+        That is the index that `to_csv` of pandas writes. Others may be values, such as years.
         """
         names = self.sample.schema.names
         if names[0] or names.count("") > 1 or not len(self.sample):
@@ -193,7 +193,7 @@ class CsvFile:
         column = self.sample.column(0)
         if not pa.types.is_integer(column.type) or column.null_count:
             return False
-        return bool((np.diff(column.to_numpy()) > 0).all())
+        return bool((column.to_numpy() == np.arange(len(column))).all())
 
     @property
     def num_rows(self) -> int:
