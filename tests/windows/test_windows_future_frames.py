@@ -138,7 +138,9 @@ def test_local_times_are_those_of_the_zone_that_the_table_was_read_in(
     kept = pa.array(np.tile(np.arange(PAST + FUTURE) < PAST, 3))
     past, future = local.filter(kept), local.filter(pa.compute.invert(kept))
     zoned = table_of(past, time_zone="Europe/Berlin")
-    for table in (zoned, pickle.loads(pickle.dumps(zoned))):
+    gap = table_of(pa.concat_tables([past[:7], past[9:]]), time_zone="Europe/Berlin")
+    regular = gap.regularize("1h")
+    for table in (zoned, pickle.loads(pickle.dumps(zoned)), regular):
         check(windows_of(table).latest(future=future), expected)
         check(windows_of(table).latest(future=rows_of(PAST, PAST + FUTURE)), expected)
     other = windows_of(table_of(rows_of(0, PAST)))  # whose zone is that of the file
