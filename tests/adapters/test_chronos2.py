@@ -85,3 +85,12 @@ def test_batches_and_a_trained_model_are_equal(library: Any, source: Any) -> Non
 def test_missing_values_have_to_be_nan() -> None:
     with pytest.raises(ValueError, match=r"must have fill=float\('nan'\), got.*fill=0.0"):
         chronos2.loader(windows(), batch_size=BATCH, output_patch_size=PATCH)
+
+
+def test_known_covariates_need_their_past() -> None:
+    """Without it the values of the future would be in the rows of other columns."""
+    keys = ["past_target", "future_target", "past_covariates", "future_known"]
+    source = windows(fill=float("nan"), keys=keys)
+    batches = chronos2.loader(source, batch_size=BATCH, output_patch_size=PATCH)
+    with pytest.raises(KeyError, match=r"no 'past_known', only .*with 'future_known', or neither"):
+        next(iter(batches))

@@ -187,6 +187,10 @@ def test_codes_of_categories_have_fields() -> None:
     assert torch.equal(made["feat_static_real"], batch["static"])
     assert torch.equal(made["feat_dynamic_cat"], torch.cat((codes, codes + 100), dim=1))
     assert torch.equal(made["past_feat_dynamic_cat"], codes + 200)
+    numbers = torch.arange(5, dtype=torch.int32)[:, None]
+    made = gluonts.to_batch({**batch, "static": numbers}, names=names[:2])
+    assert torch.equal(made["feat_static_cat"], torch.cat((numbers.long(), codes[:, 0]), dim=1))
+    assert torch.equal(made["feat_static_real"], torch.zeros(5, 1))
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import windeck as wd
-from support.adapted_batches import FUTURE, PAST, assert_equal, frame, table, windows
+from support.adapted_batches import FUTURE, LENGTHS, PAST, assert_equal, frame, table, windows
 from windeck.adapters import neuralforecast
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -98,6 +98,36 @@ def test_missing_targets_are_not_available(library: Any) -> None:
     available = batch["temporal"][:, list(batch["temporal_cols"]).index("available_mask")]
     assert torch.equal(batch["temporal"][:, 0] != 0, available.bool())
     assert available.sum() == available.numel() - 4 * (PAST + FUTURE)
+
+
+@pytest.mark.parametrize(
+    "lacking", ["past_known", "future_known", "past_covariates", "static", "static_categorical"]
+)
+def test_keys_of_all_roles_are_needed(lacking: str) -> None:
+    """Values of the columns after a missing key would be in its place."""
+    number = np.repeat(np.arange(3, dtype=np.int32), LENGTHS)
+    keys = ["past_target", "future_target", "past_target_mask", "future_target_mask"]
+    keys += ["past_known", "future_known", "past_covariates", "static", "static_categorical"]
+
+    def source_of(keys: list[str]) -> wd.Windows:
+        made = wd.Windows(
+            table().with_columns({"site": number}), context_length=PAST, prediction_length=FUTURE,
+            target_columns="y", known_covariates="known", past_covariates="past",
+            static_covariates=["static", "site"], categorical="site", keys=keys,
+        )  # fmt: skip
+        return made.with_categories(wd.Categories.fit(made))
+
+    source = source_of(keys)
+    (batch,) = neuralforecast.loader(source, batch_size=len(source))
+    expected, temporal = source.gather(np.arange(len(source))), batch["temporal"]
+    assert list(batch["temporal_cols"]) == ["y", "known", "past", "available_mask"]
+    np.testing.assert_array_equal(temporal[:, 1, PAST:], expected["future_known"][..., 0])
+    np.testing.assert_array_equal(temporal[:, 2, :PAST], expected["past_covariates"][..., 0])
+    assert batch["static"].shape == (len(source), 2)
+    assert list(batch["static_cols"]) == ["static", "site"]
+    keys.remove(lacking)
+    with pytest.raises(KeyError, match=rf"no '{lacking}', only .*among the `keys` of the windows"):
+        next(iter(neuralforecast.loader(source_of(keys), batch_size=5)))
 
 
 def test_wrong_sources_are_named(library: Any) -> None:

@@ -138,7 +138,9 @@ def test_local_times_are_those_of_the_zone_that_the_table_was_read_in(
     kept = pa.array(np.tile(np.arange(PAST + FUTURE) < PAST, 3))
     past, future = local.filter(kept), local.filter(pa.compute.invert(kept))
     zoned = table_of(past, time_zone="Europe/Berlin")
-    for table in (zoned, pickle.loads(pickle.dumps(zoned))):
+    gap = table_of(pa.concat_tables([past[:7], past[9:]]), time_zone="Europe/Berlin")
+    regular = gap.regularize("1h")
+    for table in (zoned, pickle.loads(pickle.dumps(zoned)), regular):
         check(windows_of(table).latest(future=future), expected)
         check(windows_of(table).latest(future=rows_of(PAST, PAST + FUTURE)), expected)
     other = windows_of(table_of(rows_of(0, PAST)))  # whose zone is that of the file
@@ -206,6 +208,13 @@ def test_frames_that_do_not_fit_are_refused() -> None:
     half = rows.set_column(place, "staff", pa.array(np.full(15, 0.5)))
     with pytest.raises(TypeError, match="'staff' of `future` is double, expected int16"):
         w.latest(future=half)
+    place = rows.column_names.index("wind")
+    for value in (1e300, -1e39):
+        wide = rows.set_column(place, "wind", pa.array([0.1] * 14 + [value]))
+        with pytest.raises(
+            TypeError, match=rf"'wind' of `future` has the value .*{str(value)[-2:]}, which float32"
+        ):
+            w.latest(future=wide)
     codes = rows.set_column(rows.column_names.index("open"), "open", pa.array(np.full(15, 2)))
     with pytest.raises(TypeError, match="'open' of `future` is int64, expected bool as in the tab"):
         w.latest(future=codes)
@@ -215,6 +224,15 @@ def test_frames_that_do_not_fit_are_refused() -> None:
     v = wd.Windows(plain, context_length=2, prediction_length=1, known_covariates="k")
     with pytest.raises(ValueError, match="the table has no time stamps, by which rows of the fut"):
         v.latest(future=rows)
+
+
+def test_floats_are_rounded() -> None:
+    w, rows = windows_of(table_of(rows_of(0, PAST)), ["wind"]), rows_of(PAST, PAST + FUTURE)
+    values = np.array([0.1, np.inf, -np.inf, 2.5, 3.4e38] * 3)
+    wide = rows.set_column(rows.column_names.index("wind"), "wind", pa.array(values))
+    batch = w.latest(future=wide).gather([0, 1, 2])
+    expected = values.astype(np.float32).reshape(3, FUTURE)
+    np.testing.assert_array_equal(batch["wind"][:, 6:], expected)
 
 
 def test_rows_between_those_that_are_wanted_are_left_out() -> None:

@@ -414,6 +414,27 @@ def test_series_that_end_without_targets_are_named() -> None:
     assert v.prediction_table(np.zeros((3, 3, 2)))["time"][0].as_py().hour == 9
 
 
+@pytest.mark.parametrize("rows", [3, 6])
+def test_series_without_a_forecast_do_not_move_that_of_others(rows: int) -> None:
+    """A series that is shorter than a context before the rows of the future has no forecast."""
+    hours = np.concatenate([np.arange(20), np.arange(rows)])
+    load = hours.astype(np.float64)
+    load[16:20] = np.nan
+    data = {"load": load, "time": np.datetime64("2024-01-01T00") + hours}
+    table = wd.Table.from_columns(
+        {**data, "id": np.repeat(["a", "b"], [20, rows])}, **INDEX
+    ).with_calendar("hour")
+    with pytest.warns(UserWarning, match="1 of 2 series are shorter than a window of 10 rows"):
+        w = wd.Windows(
+            table, context_length=6, prediction_length=4, target_columns="load",
+            known_covariates=["hour_sin", "hour_cos"],
+        )  # fmt: skip
+    with pytest.warns(UserWarning, match="1 of 2 series are shorter than a context of 6 rows.*'b'"):
+        v = w.latest(future=True)
+    assert v.gather([0])["past_target"][0, :, 0].tolist() == [10.0, 11, 12, 13, 14, 15]
+    assert v.prediction_table(np.zeros((1, 4)))["time"][0].as_py().hour == 16
+
+
 def test_windows_without_known_covariates_have_a_future() -> None:
     w = wd.Windows(with_calendar(0), context_length=4, prediction_length=3, target_columns="load")
     batch = w.latest(future=True).gather([0, 1, 2])

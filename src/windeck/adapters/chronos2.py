@@ -65,7 +65,8 @@ def to_batch(batch: dict[str, Tensor], *, output_patch_size: int) -> dict[str, A
     Raises
     ------
     KeyError
-        For a batch without ``past_target`` or ``future_target``.
+        For a batch without ``past_target`` or ``future_target``, or with ``future_known`` and
+        without ``past_known``.
     ValueError
         For codes of categories.
     """
@@ -79,6 +80,7 @@ def to_batch(batch: dict[str, Tensor], *, output_patch_size: int) -> dict[str, A
     target[:, : future.shape[2]] = future.transpose(1, 2)
     if "future_known" in batch:
         known = batch["future_known"]
+        array_of(batch, "past_known", "give the windows this key with 'future_known', or neither")
         covariates[:, rows - known.shape[2] :] = known.transpose(1, 2)
     return {
         "context": context.reshape(windows * rows, -1),

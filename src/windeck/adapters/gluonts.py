@@ -111,9 +111,9 @@ def to_batch(batch: Batch, *, names: Iterable[str] | None = None) -> Batch:
     """Return the fields of GluonTS of a batch of windows.
 
     Targets of one column are of shape (batch, time), others (batch, time, columns). An observed
-    value is 1.0, a missing one and padding 0.0. Static covariates of integers are
-    ``feat_static_cat`` as int64, others ``feat_static_real``; a field without columns is one
-    column of zeros.
+    value is 1.0, a missing one and padding 0.0. Static covariates of integers, and codes of
+    categories after them, are ``feat_static_cat`` as int64, others ``feat_static_real``; a field
+    without columns is one column of zeros.
 
     Parameters
     ----------
@@ -166,9 +166,10 @@ def _static_real(batch: Batch) -> Tensor:
 
 
 def _static_cat(batch: Batch) -> Tensor:
-    static = batch.get("static_categorical", batch.get("static"))
-    if static is not None and not static.is_floating_point():
-        return static.long()
+    found = [batch[key] for key in ("static", "static_categorical") if key in batch]
+    codes = [static.long() for static in found if not static.is_floating_point()]
+    if codes:
+        return torch.cat(codes, dim=1)
     past = batch["past_target"]
     return past.new_zeros((len(past), 1), dtype=torch.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,9 @@ from windeck.adapters.adapted import NEEDS_MASKS, AdaptedLoader, array_of, loade
 from windeck.windows.specification import ColumnRoles
 
 __all__ = ["loader"]
+
+#: The cure where the columns of a role are missing.
+_NEEDS_ROLES = "name it among the `keys` of the windows, or leave its columns out of their roles"
 
 
 def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[str, Any]]:
@@ -41,6 +45,8 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
         If `data` has no columns with roles.
     ValueError
         If there are several targets.
+    KeyError
+        In the loop, if the `keys` of the windows lack those of a role.
 
     Notes
     -----
@@ -78,33 +84,54 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
     if static:
         fields["static_cols"] = pd.Index(static)
     made = loader_of(data, batch_size, options)
-    return AdaptedLoader(made, partial(to_batch, fields=fields))
+    keys = {
+        "past_known": _keys("past_known", "past_known_categorical", known, codes),
+        "future_known": _keys("future_known", "future_known_categorical", known, codes),
+        "past": _keys("past_covariates", "past_categorical", past, codes),
+        "static": _keys("static", "static_categorical", static, codes),
+    }
+    return AdaptedLoader(made, partial(to_batch, fields=fields, keys=keys))
 
 
-def to_batch(batch: dict[str, Tensor], *, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return ``temporal`` of shape (batch, columns, time), ``static`` and the fields."""
+def _keys(key: str, key_of_codes: str, names: Sequence[str], codes: Sequence[str]) -> list[str]:
+    """Return which of two keys batches have: that of a role's numbers, and that of its codes."""
+    coded = {name in codes for name in names}
+    return [one for one, is_coded in ((key, False), (key_of_codes, True)) if is_coded in coded]
+
+
+def to_batch(
+    batch: dict[str, Tensor], *, fields: dict[str, Any], keys: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Return ``temporal`` of shape (batch, columns, time), ``static`` and the fields.
+
+    `keys` has the keys of ``past_known``, ``future_known``, ``past`` covariates and ``static``.
+
+    Raises
+    ------
+    KeyError
+        If the batch lacks one of them, so that values would be in other columns.
+    """
     cure = "give the windows a `prediction_length`, and these keys"
     past, future = (array_of(batch, f"{part}_target", cure) for part in ("past", "future"))
     length, steps = past.shape[1], past.shape[1] + future.shape[1]
     temporal = past.new_zeros((len(past), len(fields["temporal_cols"]), steps))
     for part, place in (("past", slice(0, length)), ("future", slice(length, steps))):
-        _fill(temporal[:, :, place], batch, part)
+        columns = [*keys[f"{part}_known"], *(keys["past"] if part == "past" else ())]
+        _fill(temporal[:, :, place], batch, part, columns)
     made = {"temporal": temporal, **fields}
-    static = [batch[key].to(past.dtype) for key in ("static", "static_categorical") if key in batch]
-    if static:
+    if keys["static"]:
+        static = [array_of(batch, key, _NEEDS_ROLES).to(past.dtype) for key in keys["static"]]
         made["static"] = torch.cat(static, dim=1)
     return made
 
 
-def _fill(temporal: Tensor, batch: dict[str, Tensor], part: str) -> None:
+def _fill(temporal: Tensor, batch: dict[str, Tensor], part: str, keys: Sequence[str]) -> None:
     """Write the columns of the past or of the future, and the mask after them."""
-    keys = [f"{part}_target", f"{part}_known", f"{part}_known_categorical"]
-    keys += ["past_covariates", "past_categorical"] if part == "past" else []
     first = 0
-    for key in keys:
-        if key in batch:
-            last = first + batch[key].shape[2]
-            temporal[:, first:last] = batch[key].transpose(1, 2)
-            first = last
+    for key in (f"{part}_target", *keys):
+        values = array_of(batch, key, _NEEDS_ROLES)
+        last = first + values.shape[2]
+        temporal[:, first:last] = values.transpose(1, 2)
+        first = last
     mask = array_of(batch, f"{part}_target_mask", NEEDS_MASKS)
     temporal[:, -1] = mask[..., 0]

@@ -1163,7 +1163,8 @@ class Table:
         )
         ordered = [columns[name] for name in self._columns]
         loaded = LoadedColumns(ordered, [], time, None, origin_of_files, owned=True)
-        return Table(loaded, found.layout)._named(self.id_columns, self.timestamp_column)
+        made = Table(loaded, found.layout)
+        return made._named(self.id_columns, self.timestamp_column, self._local_zone)
 
     def with_missing_counts(self) -> Table:
         """Return the table with the missing values of every column counted.

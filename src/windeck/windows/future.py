@@ -80,13 +80,19 @@ def latest(
 def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[ColumnData]) -> bool:
     """Return True if the table has the rows of the future of all series, with unknown targets.
 
+    Series that are shorter than a context before such rows decide nothing.
+
     Warns
     -----
     UserWarning
         If it has them of some series at most, and the targets of some are unknown for as long.
     """
     runs = selection.runs.take(np.flatnonzero(selection.runs.low < selection.runs.high))
-    ahead = selection.span.rows - selection.span.past_last - 1
+    ahead, total = selection.span.rows - selection.span.past_last - 1, len(runs.series)
+    _, _, fits = _last_contexts(runs, selection.span, table.offsets, follows=True)
+    if not fits.any():
+        return False
+    runs = runs.take(np.flatnonzero(fits))
     end = table.offsets[runs.series + 1]
     follow = runs.high + ahead <= end
     at_end = np.flatnonzero(runs.high == end)
@@ -97,11 +103,24 @@ def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[Col
     unknown = runs.series[at_end[follow[at_end]]]
     if len(unknown):
         warn(
-            f"targets of {len(unknown)} of {len(follow)} series are unknown for the last {ahead} "
+            f"targets of {len(unknown)} of {total} series are unknown for the last {ahead} "
             f"rows: {some_names(table.series_names, unknown)}; their future begins after these "
             "rows, as that of the other series does",
         )
     return False
+
+
+def _last_contexts(
+    runs: WindowRuns, span: WindowSpan, offsets: Int64, *, follows: bool
+) -> tuple[Int64, Int64, Bools]:
+    """Return the end and the first row of the last context of each run, and which have one."""
+    begin, end = offsets[runs.series], offsets[runs.series + 1]
+    ahead = span.rows - span.past_last - 1
+    stop = np.where(follows & (runs.high == end), end - ahead, runs.high)
+    first = stop - span.past_last - 1
+    # The last step of a context, at least, is inside its series.
+    fits: Bools = (first >= begin - span.max_padding) & (stop > begin)
+    return stop, first, fits
 
 
 def _observed_at_end(
@@ -161,13 +180,8 @@ def _latest_windows(
         min_prediction_length=None,
         anchor="start",
     )
-    begin, end = offsets[runs.series], offsets[runs.series + 1]
     context, ahead = span.past_last + 1, span.rows - span.past_last - 1
-    stop = np.where(follows & (runs.high == end), end - ahead, runs.high)
-    first = stop - context
-    fits = first >= begin - span.max_padding
-    # The last step of a context, at least, is inside its series.
-    fits &= stop > begin
+    stop, first, fits = _last_contexts(runs, span, offsets, follows=follows)
     series, found = len(fits), int(fits.sum())
     if not found:
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from windeck._util.text import unknown_column
@@ -67,6 +68,11 @@ def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     """Return numbers in the dtype of a column of a table; other values as they are.
 
     Floats are rounded to a narrower dtype, as by `dtype` of `Table.read`.
+
+    Raises
+    ------
+    TypeError
+        The dtype cannot hold a value: a finite one would become infinite, say.
     """
     kind = array.type
     numbers = pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind)
@@ -75,9 +81,19 @@ def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     if not (numbers or pat.is_boolean(kind) or pat.is_null(kind)):
         return array
     try:
-        return array.cast(pa.from_numpy_dtype(column.values.dtype))
+        found = array.cast(pa.from_numpy_dtype(column.values.dtype))
     except pa.ArrowException as error:
         raise TypeError(
             f"column {column.name!r} of `future` is {kind}, expected {column.dtype} as in the "
             f"table: {error}"
         ) from None
+    if not pat.is_floating(found.type):
+        return found
+    large = pc.and_(pc.is_inf(found), pc.invert(pc.is_inf(array.cast(pa.float64()))))
+    if pc.any(large).as_py():
+        value = array.filter(large)[0].as_py()
+        raise TypeError(
+            f"column {column.name!r} of `future` has the value {value}, which {column.dtype} as in "
+            "the table cannot hold"
+        )
+    return found

@@ -953,7 +953,7 @@ class Windows:
             windows are those of a table in memory that is made of the rows of the future and of the
             contexts. A frame or other Arrow data, as `Table.from_arrow` takes: like a table, with
             the columns of ids and time that the table has, in any order; numbers become the dtypes
-            of the table where that loses nothing.
+            of the table, floats rounded, integers where that loses nothing.
         step
             The time from one row to the next, as for `prediction_table`, where rows of the future
             are not in the table.
@@ -968,6 +968,8 @@ class Windows:
         ------
         KeyError
             If the table `future` lacks a column or has other ids.
+        TypeError
+            If a column of `future` has another dtype, or values that the table's cannot hold.
         ValueError
             If no series has a context; if rows of the future are missing, or have known targets at
             the end of a series: the first series and time stamp.
