@@ -99,3 +99,14 @@ def test_pickle_keeps_values_and_layout(sample: pa.Table, tmp_path: Path) -> Non
     assert again.storage == "rows"
     assert not again["load"].flags.writeable
     np.testing.assert_array_equal(again["load"], np.arange(20) + 0.5)
+
+
+def test_a_pickle_without_the_names_of_columns_loads() -> None:
+    """Earlier versions wrote pickles of the values and the layout alone."""
+    columns = {"load": np.arange(6.0), "t": np.arange(6).astype("M8[h]")}
+    table = Table.from_columns(columns, timestamp_column="t", offsets=[0, 2, 6])
+    rebuild, (loaded, layout, _) = table.__reduce__()
+    again = rebuild(loaded, layout)
+    assert again.fingerprint == table.fingerprint
+    assert (again.id_columns, again.timestamp_column) == ((), None)
+    assert again.to_arrow().num_rows == 6

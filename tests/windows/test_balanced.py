@@ -391,3 +391,35 @@ def test_weights_of_windows_that_are_wrong() -> None:
         windows.balanced(window_weights=np.ones(many), blocks=blocks)
     with pytest.raises(TypeError, match="windows with `window_weights` have no order on a device"):
         windows.balanced(window_weights=np.ones(many)).to("cpu")
+
+
+def test_pickles_of_earlier_versions_have_the_counts_of_series() -> None:
+    balanced = windows_of([42, 22]).balanced()
+    old = pickle.loads(pickle.dumps(balanced))
+    state = {name: value for name, value in vars(old.balance).items() if name != "series_counts"}
+    vars(old.balance).clear()
+    vars(old.balance).update(state)
+    again = pickle.loads(pickle.dumps(old))
+    np.testing.assert_array_equal(again.balance.series_counts, balanced.counts)
+    assert len(again.to("cpu")) == len(balanced)
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e308, 2.0**1023])
+def test_weights_of_any_size_are_relative(size: float) -> None:
+    windows = windows_of([42, 22])
+    many = len(windows)
+    plain = windows.balanced(window_weights=np.ones(many))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = windows.balanced(window_weights=np.full(many, size))
+        of_series = windows.balanced(weights=[size, size])
+    assert again.fingerprint == plain.fingerprint
+    assert of_series.fingerprint == windows.balanced(weights=[1, 1]).fingerprint
+
+
+@pytest.mark.parametrize("option", ["weights", "window_weights"])
+def test_complex_weights_are_refused(option: str) -> None:
+    windows = windows_of([4, 4])
+    many = 2 if option == "weights" else len(windows)
+    with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got complex128"):
+        windows.balanced(**{option: np.full(many, 1 + 1j)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
@@ -323,3 +324,12 @@ def test_scalers_that_do_not_belong_are_refused() -> None:
     named = wd.Table.from_columns({"a": np.arange(4.0)}, offsets=[0, 4], series_names=["north"])
     with pytest.raises(ValueError, match="series 'north' has no values of column 'a'"):
         wd.Windows(named, context_length=2, scaler=seen)
+
+
+def test_reports_in_pickles_of_earlier_versions_are_described() -> None:
+    table = wd.Table.from_columns({"x": np.arange(9.0)})
+    report = wd.Windows(table, context_length=3).explain()
+    old = pickle.loads(pickle.dumps(report))
+    del vars(old)["unseen_categories"]
+    again = pickle.loads(pickle.dumps(old))
+    assert (str(again), again) == (str(report), report)

@@ -1359,8 +1359,9 @@ def _read_again(arguments: dict[str, Any], version: Version) -> Table:
 def _rebuild(
     loaded: LoadedColumns,
     layout: SeriesLayout,
-    names: tuple[Sequence[str], str | None, str | None],
+    names: tuple[Sequence[str], str | None, str | None] = ((), None, None),
 ) -> Table:
+    """Return the table of a pickle; those of earlier versions have no names."""
     return Table(construction.with_views(loaded), layout)._named(*names)
 
 

@@ -26,6 +26,9 @@ Float64s: TypeAlias = npt.NDArray[np.float64]
 # Purposes that keys are derived for; part of the published orders.
 SLOTS, SERIES, CELLS = 11, 12, 13
 
+#: The largest weight is less than two to this power: the sum of 2^63 of them is finite.
+_WEIGHT_EXPONENT = 960
+
 
 @dataclass(frozen=True, eq=False)
 class Balance:
@@ -55,6 +58,10 @@ class Balance:
     blocks: tuple[Int64, int] | None = None
     in_read_blocks: bool = False
     cumulative: Float64s | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Pickles of earlier versions lack them, and have no ages.
+        vars(self).update({"series_counts": state["counts"], **state})
 
     @classmethod
     def of(
@@ -93,7 +100,9 @@ class Balance:
                     "`window_weights` is of windows that are not dealt in blocks, expected a table "
                     "in memory"
                 )
-            window_weights = _window_weights(window_weights, len(index))
+            window_weights = _checked_weights(
+                "window_weights", window_weights, len(index), "windows"
+            )
             weights = _sums(window_weights, starts)
         shares = _shares(names, sizes, weights)
         if epoch_length is None:
@@ -156,17 +165,22 @@ def _first_windows(num_series: int, index: _core.WindowIndex) -> Int64:
     return np.append(low, len(index))
 
 
-def _window_weights(weights: Any, windows: int) -> Float64s:
-    """Return the weights of windows that a user gave, checked."""
-    found = np.asarray(weights, dtype=np.float64)
-    if found.shape != (windows,):
+def _checked_weights(name: str, given: Any, many: int, noun: str) -> Float64s:
+    """Return weights that a user gave, checked, and scaled by a power of two."""
+    found = np.asarray(given)
+    if found.dtype.kind == "c":
+        raise TypeError(f"`{name}` must be real numbers, got {found.dtype}")
+    weights = found.astype(np.float64)
+    if weights.shape != (many,):
         raise ValueError(
-            f"`window_weights` must have one number for each of {windows} windows, got shape "
-            f"{found.shape}"
+            f"`{name}` must have one number for each of {many} {noun}, got shape {weights.shape}"
         )
-    if not (np.isfinite(found).all() and (found >= 0).all() and found.any()):
-        raise ValueError("`window_weights` must be finite, not negative, and not all 0")
-    return found
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError(f"`{name}` must be finite, not negative, and not all 0")
+    # No sum of them is infinite then, nor is a quotient; the scale changes no ratio.
+    _, exponent = np.frexp(weights.max())
+    scaled: Float64s = np.ldexp(weights, _WEIGHT_EXPONENT - int(exponent))
+    return scaled
 
 
 def _sums(weights: Float64s, starts: Int64) -> Float64s:
@@ -190,7 +204,6 @@ def _cumulative(weights: Float64s, counts: Int64, starts: Int64) -> Float64s:
         sums = np.cumsum(weights[here])
         shares = sums / sums[-1] if sums[-1] else sums
         found[here] = ends[series] - counts[series] + counts[series] * shares
-        found[here][sums == sums[-1]] = ends[series]
     found.flags.writeable = False
     return found
 
@@ -290,14 +303,7 @@ def _shares(names: tuple[Any, ...], sizes: Int64, weights: Any) -> np.ndarray[An
             if name not in names:
                 raise KeyError(f"`weights` has {name!r}, which is not a series of the table")
         weights = [weights.get(name, 0) for name in names]
-    shares = np.asarray(weights, dtype=np.float64)
-    if shares.shape != (len(names),):
-        raise ValueError(
-            f"`weights` must have one number for each of {len(names)} series, got shape "
-            f"{shares.shape}"
-        )
-    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.any()):
-        raise ValueError("`weights` must be finite, not negative, and not all 0")
+    shares = _checked_weights("weights", weights, len(names), "series")
     for series in np.flatnonzero((shares > 0) & (sizes == 0))[:1]:
         raise ValueError(f"series {names[series]!r} has a weight, but no windows; expected 0")
     return shares

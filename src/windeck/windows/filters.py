@@ -302,6 +302,10 @@ class WindowReport:
     gap: str = ""
     unseen_categories: dict[str, int] = field(default_factory=dict)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Pickles of earlier versions lack it; dataclasses have no class attribute for a factory.
+        vars(self).update({"unseen_categories": {}, **state})
+
     def drop(self, **dropped: int) -> WindowReport:
         """Return the report after dropping more windows, given by reason."""
         merged = {
