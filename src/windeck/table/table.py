@@ -416,18 +416,18 @@ class Table:
     ) -> Table:
         """Make a table of a frame or a Series of pandas, with the levels of its index.
 
-        Of the index, the level of times or periods is the time and the other levels are ids, unless
-        `id_columns` or `timestamp_column` name others. One level of integers without a name numbers
-        the rows, and is left out. Levels without a name are called ``timestamp``, ``series_id`` or
-        ``series_id_0``. A period of any frequency becomes the time at which it begins. Nulls of
-        nullable dtypes, NaN and None are missing; categoricals of texts become codes. Parameters as
-        in `read`.
+        Of the index, the level of times, dates or periods is the time and the other levels are ids,
+        unless `id_columns` or `timestamp_column` name others. One level of integers without a name
+        numbers the rows, and is left out. Levels without a name are called ``timestamp``,
+        ``series_id`` or ``series_id_0``. A period of any frequency becomes the time at which it
+        begins. Nulls of nullable dtypes, NaN and None are missing; categoricals of texts become
+        codes. Parameters as in `read`.
 
         Raises
         ------
         TypeError, ValueError
             `data` is not of pandas; the index has several levels of time, or a level with the name
-            of a column.
+            of a column, or several levels without time, with which each row is a series.
 
         Examples
         --------
@@ -1221,8 +1221,8 @@ class Table:
         Numbers that are contiguous in memory are not copied. Texts of ids take their bytes in each
         row. Ids and time have the names they had in the data, or ``series_id`` (of several
         ``series_id_0``...) and ``timestamp``. Times with a zone keep it, codes become dictionaries
-        of their names, missing values are null or NaN as in the table, and bfloat16 becomes
-        float32. Anything that takes Arrow data takes the table itself as well, by its method
+        of their names, missing values, NaN among them, are null, and bfloat16 becomes float32.
+        Anything that takes Arrow data takes the table itself as well, by its method
         ``__arrow_c_stream__``, such as ``polars.DataFrame(table)`` and DuckDB.
 
         Raises
@@ -1254,9 +1254,9 @@ class Table:
     def to_pandas(self) -> Any:
         """Return the rows as a frame of pandas: ids, time, then the values. Imports pandas.
 
-        As `to_arrow`; codes become categoricals, and integers and bools with missing values have
-        the nullable dtypes of pandas, such as ``Int64``. `from_pandas` with the same `id_columns`
-        and `timestamp_column` returns the table.
+        As `to_arrow`; codes become categoricals, missing floats are NaN, and integers and bools
+        with missing values have the nullable dtypes of pandas, such as ``Int64``. `from_pandas`
+        with the same `id_columns` and `timestamp_column` returns the table.
 
         Examples
         --------
