@@ -981,7 +981,7 @@ class Table:
         ----------
         days : object with the Arrow PyCapsule interface
             Such as a frame of polars or pandas: a row for each date, with columns of numbers or
-            bools, without missing values.
+            bools, without missing values; texts, such as names of holidays, have to be left out.
         date_column : name
             Dates, or times at midnight.
         id_columns : names, optional
@@ -989,13 +989,21 @@ class Table:
         name : str
             Name of a column of bools that is made if `days` has only dates.
         time_zone : str, optional
-            Zone of the dates. Timestamps are in UTC then. By default they are taken as stored.
+            Zone of the dates, in which the date of a row is that of its local time. By default it
+            is the date of the time stamp as stored, which is in UTC where the table has a time
+            zone: dates of such a table are UTC dates unless `time_zone` is given.
 
         Raises
         ------
         KeyError, TypeError, ValueError, OverflowError
             A column is not there, of another type, or has missing values; the table has a column of
             its name, or no time stamps of dates or times; a date is there twice, or has an hour.
+
+        Warns
+        -----
+        UserWarning
+            If ids of `days` are those of no series, with ten of them; if no row of the table has
+            one of the dates.
 
         Notes
         -----
@@ -1014,17 +1022,21 @@ class Table:
         if self.timestamps is None or self.timestamps.dtype.kind != "M":
             given = "none" if self.timestamps is None else str(self.timestamps.dtype)
             raise TypeError(f"dates need time stamps of dates or times, got {given}")
-        return self._with_features(
-            derived.dated_features(
-                days,
-                date_column,
-                as_names("id_columns", id_columns),
-                name,
-                None if time_zone is None else check_zone(time_zone),
-                self.id_columns,
-                self._columns,
-            )
+        made = derived.dated_features(
+            days,
+            date_column,
+            as_names("id_columns", id_columns),
+            name,
+            None if time_zone is None else check_zone(time_zone),
+            self.id_columns,
+            self._columns,
         )
+        table = self._with_features(made)
+        values = {one.name: table.column(one.name) for one in made}
+        derived.warn_of_dates(
+            made, values, self.timestamps, self.offsets, self.series_names, self.time_zone
+        )
+        return table
 
     def with_steps_since(self, events: str | Iterable[str], *, dtype: Any = "float32") -> Table:
         """Return the table with the rows since the last event of each series as columns.
