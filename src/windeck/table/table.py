@@ -14,7 +14,7 @@ import numpy as np
 from windeck._util.imports import needs_torch
 from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
-from windeck._util.text import unknown_column
+from windeck._util.text import plural, unknown_column
 from windeck._util.validation import check_bytes, check_integer
 from windeck.columns.calendar import CalendarFeature, DateFeature
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
@@ -753,7 +753,7 @@ class Table:
 
     def __repr__(self) -> str:
         return (
-            f"Table({self.num_rows:,} rows, {self.num_series:,} series, "
+            f"Table({plural(self.num_rows, 'row')}, {self.num_series:,} series, "
             f"columns {', '.join(self.column_names[:8])}{', ...' * (len(self._columns) > 8)})"
         )
 

@@ -13,6 +13,7 @@ import pyarrow.types as pat
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import is_bits
+from windeck.io.conversion import is_categorical
 from windeck.io.options import ReadOptions
 from windeck.io.reading import as_arrow_table
 from windeck.table.frames import flat_pandas
@@ -45,9 +46,10 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data, _, _ = flat_pandas(data, ids, time)
     arrow = as_arrow_table(data, ReadOptions(columns=tuple(names), ids=ids, time=time))
-    for name in (*ids, time, *names):
+    for name in (*ids, *names):
         if name not in arrow.column_names:
             raise unknown_column(name, arrow.column_names, "`future`")
+    _check_times(arrow, time)
     fields = {name: arrow[name] for name in (*ids, time)}
     fields |= {name: _as_in(arrow[name], table.column(name)) for name in names}
     if not names:  # A table has one column at least.
@@ -63,6 +65,24 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     )
 
 
+def _check_times(arrow: pa.Table, time: str) -> None:
+    """Check that a frame has a column of this name, with times and not texts."""
+    if time not in arrow.column_names:
+        stamped = [field.name for field in arrow.schema if pat.is_temporal(field.type)]
+        found = f"{', '.join(map(repr, stamped or arrow.column_names))}"
+        raise KeyError(
+            f"`future` has no column {time!r}; expected the times of its rows by this name, as in "
+            f"the table, and {'its times are' if stamped else 'it has'} {found}"
+        )
+    kind = arrow[time].type
+    if is_categorical(kind):
+        raise TypeError(
+            f"column {time!r} of `future` is {kind}, expected times as in the table: convert it, "
+            f"such as by pd.to_datetime(frame[{time!r}]) in pandas or "
+            f"pl.col({time!r}).str.to_datetime() in polars"
+        )
+
+
 def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     """Return numbers in the dtype of a column of a table; other values as they are.
 
@@ -70,6 +90,14 @@ def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     """
     kind = array.type
     numbers = pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind)
+    if is_categorical(kind) != (column.categories is not None) and not pat.is_null(kind):
+        expected, cure = column.dtype, "numbers"
+        if column.categories is not None:
+            expected, cure = "texts", "texts"
+        raise TypeError(
+            f"column {column.name!r} of `future` is {kind}, expected {expected} as in the table: "
+            f"convert it to {cure} in the frame"
+        )
     if column.categories is not None or is_bits(column.dtype) or column.dtype == "bool":
         return array
     if not (numbers or pat.is_boolean(kind) or pat.is_null(kind)):
