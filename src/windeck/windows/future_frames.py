@@ -49,7 +49,8 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     for name in (*ids, *names):
         if name not in arrow.column_names:
             raise unknown_column(name, arrow.column_names, "`future`")
-    _check_times(arrow, time)
+    assert table.timestamps is not None
+    _check_times(arrow, time, table.timestamps.dtype.kind == "M")
     fields = {name: arrow[name] for name in (*ids, time)}
     fields |= {name: _as_in(arrow[name], table.column(name)) for name in names}
     if not names:  # A table has one column at least.
@@ -65,21 +66,23 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     )
 
 
-def _check_times(arrow: pa.Table, time: str) -> None:
-    """Check that a frame has a column of this name, with times and not texts."""
+def _check_times(arrow: pa.Table, time: str, stamped: bool) -> None:
+    """Check that a frame has a column of this name, with times or integers and not texts."""
     if time not in arrow.column_names:
-        stamped = [field.name for field in arrow.schema if pat.is_temporal(field.type)]
-        found = f"{', '.join(map(repr, stamped or arrow.column_names))}"
+        others = [field.name for field in arrow.schema if pat.is_temporal(field.type)]
+        found = f"{', '.join(map(repr, others or arrow.column_names))}"
         raise KeyError(
             f"`future` has no column {time!r}; expected the times of its rows by this name, as in "
-            f"the table, and {'its times are' if stamped else 'it has'} {found}"
+            f"the table, and {'its times are' if others else 'it has'} {found}"
         )
     kind = arrow[time].type
     if is_categorical(kind):
+        expected = f"column {time!r} of `future` is {kind}, expected"
+        if not stamped:
+            raise TypeError(f"{expected} integers as in the table: convert it in the frame")
         raise TypeError(
-            f"column {time!r} of `future` is {kind}, expected times as in the table: convert it, "
-            f"such as by pd.to_datetime(frame[{time!r}]) in pandas or "
-            f"pl.col({time!r}).str.to_datetime() in polars"
+            f"{expected} times as in the table: convert it, such as by pd.to_datetime("
+            f"frame[{time!r}]) in pandas or pl.col({time!r}).str.to_datetime() in polars"
         )
 
 
@@ -91,7 +94,7 @@ def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     kind = array.type
     numbers = pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind)
     if is_categorical(kind) != (column.categories is not None) and not pat.is_null(kind):
-        expected, cure = column.dtype, "numbers"
+        expected, cure = column.dtype, "bools" if column.dtype == "bool" else "numbers"
         if column.categories is not None:
             expected, cure = "texts", "texts"
         raise TypeError(
