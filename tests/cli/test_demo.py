@@ -52,7 +52,7 @@ def test_synthetic(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert_equal_runs(done.stdout, tmp_path)
     assert "a synthetic load curve: nothing in it was measured" in done.stdout
-    assert "usual step 1 hours" in done.stdout
+    assert "usual step 1 hour" in done.stdout
     assert (tmp_path / "load-curve.parquet").exists()
     assert len(done.stdout.splitlines()) < 45
 

@@ -161,7 +161,7 @@ def test_the_description_is_also_text() -> None:
     assert out.startswith("curves.parquet: a table of 800 rows in 1 Parquet file, about ")
     assert "\nsite         string         id" in out
     assert "    table = wd.Table.read(" in out
-    assert "2 series of 400 to 400 rows, usual step 1 hours" in out
+    assert "2 series of 400 rows, usual step 1 hour" in out
     assert out.count("import windeck as wd") == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,41 @@ def test_frames_that_cannot_be_taken() -> None:
         wd.Table.from_pandas(same)
 
 
+@pytest.mark.parametrize("order", [["site", "time"], ["time", "site"]])
+def test_texts_of_times_in_an_index_are_no_ids(order: list[str]) -> None:
+    times = pd.Series(np.repeat(HOURS.tz_localize(None), 2)).astype(str)
+    data = pd.DataFrame({"site": ["a", "b"] * 3, "time": times, "load": np.arange(6.0)})
+    if order[-1] == "site":
+        data["site"] = [1, 2] * 3
+    place = order.index("time")
+    levelled = data.set_index(order)
+    with pytest.raises(
+        ValueError, match=f"no level of the index, {order[0]!r}, {order[1]!r}, has"
+    ) as e:
+        wd.Table.from_pandas(levelled)
+    assert f"each of 6 rows is a series; if 'time' ({levelled.index.levels[place].dtype})" in str(
+        e.value
+    )
+    cure = f"pd.to_datetime(frame.index.levels[{place}]), level={place})"
+    assert cure in str(e.value)
+    levelled.index = levelled.index.set_levels(
+        pd.to_datetime(levelled.index.levels[place]), level=place
+    )
+    table = wd.Table.from_pandas(levelled, sort=True)
+    assert (table.num_series, table.timestamp_column) == (2, "time")
+    assert wd.Table.from_pandas(data.set_index(order), id_columns=order).num_series == 6
+
+
+def test_a_level_of_dates_is_the_time() -> None:
+    days = [date(2024, 1, 1), date(2024, 1, 2)]
+    index = pd.MultiIndex.from_product([["a", "b"], days], names=["site", "day"])
+    table = wd.Table.from_pandas(pd.DataFrame({"load": np.arange(4.0)}, index=index))
+    assert (table.id_columns, table.timestamp_column) == (("site",), "day")
+    assert table.timestamps.astype("M8[D]").tolist() == days * 2
+    alone = pd.DataFrame({"load": np.arange(2.0)}, index=pd.Index(days))
+    assert wd.Table.from_pandas(alone).timestamp_column == "timestamp"
+
+
 def test_the_frame_is_not_changed() -> None:
     data = frame().set_index(["site", "unit"])
     data["month"] = data["time"].dt.tz_localize(None).dt.to_period("M")
@@ -150,6 +186,34 @@ def test_numbers_are_not_copied() -> None:
     assert np.shares_memory(np.asarray(found), load)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_missing_floats_are_null(dtype: str) -> None:
+    load = np.array([0.5, np.nan, 1.5], dtype)
+    table = wd.Table.from_columns({"load": load})
+    expected = [0.5, None, 1.5]
+    for made in (table, table.with_missing_counts()):
+        for data in (made.to_arrow(), pa.table(made), made.head(3)):
+            assert data.column("load").to_pylist() == expected
+            found = np.frombuffer(data.column("load").chunk(0).buffers()[1], dtype)
+            assert np.shares_memory(found, load)
+        np.testing.assert_array_equal(made.to_pandas()["load"], load)
+        assert made.to_pandas()["load"].dtype == dtype
+    if dtype != "float16":
+        assert table.to_polars()["load"].to_list() == expected
+
+
+def test_rows_that_regularize_adds_are_null_in_polars() -> None:
+    times = np.array(["2024-01-01T00", "2024-01-01T02"], "M8[h]").astype("M8[us]")
+    columns = {"time": times, "load": [0.0, 2.0], "count": [1, 3]}
+    hourly = wd.Table.from_columns(columns, timestamp_column="time").regularize("1h")
+    assert hourly.to_polars().select("load", "count").rows() == [(0.0, 1), (None, None), (2.0, 3)]
+
+
+def test_a_null_and_a_nan_are_null() -> None:
+    data = pa.table({"a": pa.array([None, float("nan"), 2.0, float("nan")])}).slice(0, 3)
+    assert wd.Table.from_arrow(data).to_arrow().to_pydict() == {"a": [None, None, 2.0]}
+
+
 def test_a_bitmap_with_an_offset_and_a_matrix() -> None:
     data = pa.table({"a": pa.array([1, None, 3, None, 5, 6, None, 8])}).slice(3)
     assert wd.Table.from_arrow(data).to_arrow().to_pydict() == {"a": [None, 5, 6, None, 8]}
@@ -167,6 +231,7 @@ def test_bfloat16_becomes_float32() -> None:
     found = wd.Table.from_columns({"a": values}).to_arrow().column("a")
     assert found.type == pa.float32()
     np.testing.assert_array_equal(found.to_numpy(), values.float().numpy())
+    assert found.null_count == 1
 
 
 def test_names_stay_with_a_table(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import math
 import pickle
+import re
 import zoneinfo
 from pathlib import Path
 from typing import Any
@@ -358,7 +359,7 @@ BAD_DATES: list[tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = [
         {"date": [dt.datetime(2024, 1, 1, 5)] * 2},
         {},
         OverflowError,
-        "2024-01-01T05:00:00.000000 in",
+        "is 2024-01-01T05:00:00.000000 in row 0; expected dates, or times at midnight",
     ),
     ({"date": [dt.date(2024, 1, 1), None]}, {}, ValueError, "of dates has missing values"),
     ({}, {"time_zone": "Mars"}, ValueError, "`time_zone` must be the name of a time zone"),
@@ -372,6 +373,53 @@ def test_bad_dates(
     days = {"date": [dt.date(2024, 1, 1), dt.date(2024, 1, 2)], **columns}
     with pytest.raises(error, match=message):
         by_country()[0].with_dates(pa.table(days), **options)
+
+
+@pytest.mark.parametrize("ids", ["country", ["country", "site"]])
+def test_ids_of_dates_without_a_series_are_named(ids: str | list[str]) -> None:
+    table, days, _ = by_country()
+    days = days.append_column("site", pa.array(["b", "a", "a"]))
+    options = {"date_column": "day", "id_columns": ids}
+    both = pa.concat_tables([days, days.set_column(0, "country", pa.array(["dk"] * 3)).slice(0, 1)])
+    days, both = (one if ids != "country" else one.drop_columns("site") for one in (days, both))
+    name = "'dk'" if ids == "country" else re.escape("('dk', 'b')")
+    with pytest.warns(UserWarning, match=f"1 of 3 ids in the .* are those of no series: {name}$"):
+        found = table.with_dates(both, **options)
+    assert found["free"].any()
+    none = days.set_column(0, "country", pa.array(["FR", "DE", "DE"]))
+    with pytest.warns(UserWarning, match="2 of 2 ids in the table of dates") as warned:
+        assert not table.with_dates(none, **options)["free"].any()
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize("more", [{}, {"open": [1, 0]}])
+def test_dates_of_no_row_are_warned_of(more: dict[str, Any]) -> None:
+    table = by_country()[0]
+    days = {"date": [dt.date(2023, 4, 1), dt.date(1969, 4, 2)], **more}
+    message = (
+        "no row of the table has one of the dates, 1969-04-02 to 2023-04-01: its time stamps are "
+        "from 2024-03-30T20:00:00 to 2024-04-02T07:00:00"
+    )
+    with pytest.warns(UserWarning, match=message):
+        table.with_dates(pa.table(days))
+
+
+def test_dates_whose_values_are_zero_and_no_dates_are_not_warned_of() -> None:
+    table = by_country()[0]
+    days = pa.table({"date": [dt.date(2024, 4, 1)], "open": [0]})
+    assert not table.with_dates(days)["open"].any()
+    assert not table.with_dates(days.slice(0, 0))["open"].any()
+
+
+def test_dates_of_a_table_with_a_zone_are_those_of_utc() -> None:
+    zoned = pa.array([dt.datetime(2024, 4, 1, 22)], pa.timestamp("us", "Europe/Berlin"))
+    data = pa.table({"x": [1.0], "t": zoned})
+    table = wd.Table.from_arrow(data, timestamp_column="t")
+    days = pa.table({"date": [dt.date(2024, 4, 2)]})
+    assert table.with_dates(days, time_zone="Europe/Berlin")["holiday"].tolist() == [True]
+    with pytest.warns(UserWarning, match="no row .* to 2024-04-01T22:00:00.000000 in UTC, so"):
+        assert table.with_dates(days)["holiday"].tolist() == [False]
 
 
 def test_dates_need_times() -> None:

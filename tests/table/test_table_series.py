@@ -195,7 +195,7 @@ class TestTime:
         assert table.step == np.timedelta64(1, "D")
         assert table.timestamps is not None
         assert np.shares_memory(table.timestamps, days)
-        assert "usual step 1 days" in table.explain()
+        assert "usual step 1 day" in table.explain()
         assert series_table("ab", [1, 2]).step is None
         assert Table.from_columns({"x": np.zeros(3)}).step is None
 

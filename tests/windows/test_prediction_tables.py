@@ -275,6 +275,31 @@ def test_quantiles_of_one_column_need_no_axis_of_columns() -> None:
     assert windows.prediction_table(one)["y_q0.5"].type == pa.float32()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_levels_have_short_names(dtype: Any) -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    values, levels = np.zeros((2, 4, 3)), np.array([0.1, 0.5, 0.95], dtype)
+    names = ["y_q0.1", "y_q0.5", "y_q0.95"]
+    mapped = dict.fromkeys(levels, values[:, :, 0])
+    assert windows.prediction_table(mapped).column_names[-3:] == names
+    for given in (levels, torch.from_numpy(levels), list(levels), tuple(torch.from_numpy(levels))):
+        assert windows.prediction_table(values, quantiles=given).column_names[-3:] == names
+
+
+def test_missing_predictions_stay() -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    found = windows.prediction_table(np.full((2, 1), np.nan))["y"]
+    assert found.null_count == 0
+    assert np.isnan(found.to_numpy()).all()
+
+
+def test_columns_of_predictions_are_real_numbers() -> None:
+    windows = wd.Windows(sites(), context_length=3, layout="columns").latest()
+    given = {"x": np.zeros((2, 4)), "y": np.zeros((2, 4), np.complex64)}
+    with pytest.raises(TypeError, match="of column 'y' must be real numbers, got complex64"):
+        windows.prediction_table(given)
+
+
 def test_samples_have_a_row_each() -> None:
     windows = wd.Windows(sites(), context_length=3).latest()
     values = np.random.default_rng(0).normal(size=(2, 3, 2, 5))
@@ -328,6 +353,12 @@ def test_quantiles_that_cross_are_counted() -> None:
         ({0.5: np.zeros((2, 4, 2)), 0.9: np.zeros((2, 3, 2))}, {}, ValueError,
          r"all levels must have one shape, got \(2, 4, 2\) and \(2, 3, 2\)"),
         ({}, {}, TypeError, "is a mapping of columns, expected an array"),
+        ({"0.10": np.zeros((2, 4, 2))}, {}, TypeError,
+         r"mapping with the key '0.10'; expected levels of quantiles as numbers, such as {0.1: "),
+        ({0.5: np.zeros((2, 4, 2)), "0.9": np.zeros((2, 4, 2))}, {}, TypeError, "the key '0.9'"),
+        (np.zeros((2, 4, 2), complex), {}, TypeError, "must be real numbers, got complex128"),
+        ({0.5: np.zeros((2, 4, 2), bool)}, {}, TypeError, "must be real numbers, got bool"),
+        (torch.zeros((2, 4, 2), dtype=torch.bool), {}, TypeError, "must be real numbers, got bool"),
     ],
 )  # fmt: skip
 def test_bad_quantiles(

@@ -339,3 +339,41 @@ def test_indices_out_of_range() -> None:
         w[-19]
     with pytest.raises(TypeError, match="`index` must be an integer, got 'a'"):
         w["a"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "role", ["target_columns", "known_covariates", "past_covariates", "static_covariates"]
+)
+def test_ids_and_time_are_no_value_columns(role: str) -> None:
+    data = {"site": ["a"] * 9, "at": np.arange(9), "load": np.arange(9.0)}
+    table = wd.Table.from_columns(data, id_columns="site", timestamp_column="at")
+    message = f"`{role}` has 'site', which is an id column of the table and no value column"
+    with pytest.raises(KeyError, match=message) as caught:
+        wd.Windows(table, context_length=2, **{role: "site"})
+    assert "data.append_column('site_value', data['site'])" in str(caught.value)
+    with pytest.raises(KeyError, match=f"`{role}` has 'at', which is the time column of the table"):
+        wd.Windows(table, context_length=2, **{role: ["at"]})
+    arrow = table.to_arrow()
+    copied = wd.Table.from_arrow(
+        arrow.append_column("site_value", arrow["site"]), id_columns="site",
+        timestamp_column="at", categories="site_value",
+    )  # fmt: skip
+    assert copied.column("site_value").categories == ("a",)
+
+
+def test_an_id_is_no_categorical_column() -> None:
+    table = wd.Table.from_columns({"site": ["a"] * 9, "load": np.arange(9.0)}, id_columns="site")
+    with pytest.raises(KeyError, match="`categorical` has 'site', which is an id column"):
+        wd.Windows(table, context_length=2, categorical="site")
+
+
+def test_one_row_is_no_rows() -> None:
+    table = wd.Table.from_columns({"load": np.arange(1.0)})
+    windows = wd.Windows(table, context_length=1)
+    assert repr(table) == "Table(1 row, 1 series, columns load)"
+    assert table.explain().splitlines()[::2] == ["1 column, 8 bytes, 1 row", "1 series of 1 row"]
+    assert str(windows.explain()).startswith("1 window of 1 row (1 past)\n")
+    with pytest.raises(
+        ValueError, match=r"spans 2 rows \(2 past\), the longest of 1 series has 1 row$"
+    ):
+        wd.Windows(table, context_length=2)

@@ -201,6 +201,39 @@ def test_frames_that_do_not_fit_are_refused() -> None:
             w.latest(future=rows.drop([name]))
         with pytest.raises(KeyError, match=f"has no column '{name}'; "):
             w.latest(future=pl.DataFrame(rows).lazy().drop(name))
+    for renamed, message in (("at", "its times are 'at'"), (None, "it has 'site', 'meter', ")):
+        frame = rows.drop(["when"])
+        frame = frame if renamed is None else rows.rename_columns({"when": renamed})
+        with pytest.raises(
+            KeyError, match="no column 'when'; expected the times .*, and " + message
+        ):
+            w.latest(future=frame)
+    texts = rows.set_column(2, "when", rows["when"].cast(pa.string()))
+    for data in (texts, pl.DataFrame(texts), texts.to_pandas()):
+        with pytest.raises(
+            TypeError, match=r"'when' of `future` is .*string.*pd.to_datetime\(frame"
+        ):
+            w.latest(future=data)
+    for name, values, message in (
+        (
+            "wind",
+            pa.array(["1.5"] * 15),
+            "string, expected float32 as in the table: convert it to num",
+        ),
+        (
+            "open",
+            pa.array(["yes"] * 15).dictionary_encode(),
+            "dict.*, expected bool as in the table",
+        ),
+        (
+            "tariff",
+            pa.array([3] * 15),
+            "int64, expected texts as in the table: convert it to texts",
+        ),
+    ):
+        changed = rows.set_column(rows.column_names.index(name), name, values)
+        with pytest.raises(TypeError, match=f"column '{name}' of `future` is {message}"):
+            w.latest(future=changed)
     place = rows.column_names.index("staff")
     large = rows.set_column(place, "staff", pa.array(np.full(15, 1 << 20)))
     with pytest.raises(TypeError, match=r"'staff' of `future` is int64, expected int16 .* 1048576"):

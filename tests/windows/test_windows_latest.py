@@ -207,6 +207,17 @@ def test_rows_of_the_future_that_are_missing_are_named() -> None:
         w.latest().latest(future=True)
 
 
+def test_known_covariates_that_cannot_be_computed_are_named() -> None:
+    table = wd.Table.from_arrow(arrow_of(0), **INDEX).with_calendar("weekday", encoding="scaled")
+    names = {**SHORT, "known_covariates": ["weekday", "hour"]}
+    with pytest.raises(
+        ValueError,
+        match="known covariates other than calendar features, 'hour', cannot be computed: expected "
+        "future=frame with ids, times and 'hour' of these rows, rows with unknown targets",
+    ):
+        wd.Windows(table, **names).latest(future=True)
+
+
 def test_times_with_and_without_a_zone_are_not_matched() -> None:
     rows = future_rows(3)
     zoned = rows.set_column(1, "time", rows["time"].cast(pa.timestamp("s", "Europe/Berlin")))
@@ -442,7 +453,7 @@ def test_windows_without_known_covariates_have_a_future() -> None:
     assert not batch["future_target_mask"].any()
     unstamped = wd.Table.from_columns({"x": np.arange(9.0)}).with_calendar("age")
     w = wd.Windows(unstamped, context_length=2, prediction_length=1, known_covariates="age")
-    with pytest.raises(ValueError, match="1 series have a target within their last 1 rows"):
+    with pytest.raises(ValueError, match="1 series have a target within their last 1 row,"):
         w.latest(future=True)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from windeck import _core
-from windeck._util.text import unknown_column
+from windeck._util.text import some_names, unknown_column
+from windeck._util.warning import warn
 from windeck.columns.calendar import (
     AGE,
     CalendarFeature,
@@ -257,7 +258,49 @@ def _days(name: str, column: Any) -> Array:
     if column.null_count:
         raise ValueError(f"column {name!r} of dates has missing values; expected none")
     stamps = np.asarray(column.cast(pa.timestamp("us")) if column.type.bit_width > 32 else column)
-    return cast_times(stamps, "M8[D]", f"column {name!r}")
+    days = cast_times(stamps, "M8[D]", floor=True)
+    hours = np.flatnonzero(days != stamps)
+    if len(hours):
+        raise OverflowError(
+            f"column {name!r} of dates is {stamps[hours[0]]} in row {hours[0]}; expected dates, or "
+            "times at midnight"
+        )
+    return days
+
+
+def warn_of_dates(
+    features: Sequence[DateFeature],
+    values: Mapping[str, ColumnData],
+    stamps: Array,
+    offsets: Int64s,
+    names: Sequence[Any],
+    zone: str | None,
+) -> None:
+    """Warn of ids of dates that no series has, or else if no row has one of the dates.
+
+    `values` are the columns made of the dates, and `zone` is that of the table. O(series) time, and
+    O(rows * log(dates)) where all values are 0.
+    """
+    one = features[0]
+    ids = [key[0] if len(key) == 1 else key for key in one.groups]
+    lacking = np.setdiff1d(np.arange(len(ids)), one.groups_of(names)).tolist()
+    if one.places and lacking:
+        warn(
+            f"{len(lacking)} of {len(ids)} ids in the table of dates are those of no series: "
+            f"{some_names(ids, lacking)}"
+        )
+    if not len(one.keys) or not len(stamps) or len(lacking) == len(ids):
+        return
+    if any(values[feature.name].values.any() for feature in features):
+        return
+    dates = replace(one, dtype="bool", found=np.ones(len(one.keys), np.bool_))
+    if not calendar_columns([dates], stamps, offsets, values, names)[one.name].any():
+        days = np.sort((one.keys & 0xFFFFFFFF) - (1 << 31)).astype("M8[D]")
+        warn(
+            f"no row of the table has one of the dates, {days[0]} to {days[-1]}: its time stamps "
+            f"are from {stamps.min()} to {stamps.max()}{'' if zone is None else ' in UTC'}, so "
+            f"that {', '.join(values)} is 0 in all rows"
+        )
 
 
 def _date_values(name: str, column: Any) -> Array:

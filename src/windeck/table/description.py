@@ -10,7 +10,7 @@ import numpy as np
 from windeck._util.fingerprints import digest, sample_rows
 from windeck._util.html import html_table
 from windeck._util.terminal import escaped
-from windeck._util.text import format_bytes
+from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 from windeck.io.reading import Origin
@@ -84,12 +84,12 @@ def _size(table: Described) -> str:
     nbytes = sum(column.nbytes for column in table.columns.values())
     many, origin, rows = len(table.columns), table.origin, table.layout.num_rows
     if origin is None:
-        return f"{many} columns, {format_bytes(nbytes)}, {rows:,} rows"
+        return f"{plural(many, 'column')}, {format_bytes(nbytes)}, {plural(rows, 'row')}"
     place = "mapped" if origin.mapped else "streamed" if origin.streamed else "in memory"
     files = f"{origin.files} {'/'.join(origin.kinds)} file{'' if origin.files == 1 else 's'}"
     return (
         f"{many} of {origin.columns} columns, {_of(nbytes, max(origin.nbytes, nbytes))}, "
-        f"{rows:,} rows, {place}, from {files}"
+        f"{plural(rows, 'row')}, {place}, from {files}"
     )
 
 
@@ -115,7 +115,7 @@ def _columns(table: Described) -> list[str]:
 def _series(table: Described) -> list[str]:
     """Return lines of text: number and lengths of the series, and the time that they span."""
     report, lengths = table.layout.report, np.diff(table.layout.offsets)
-    spread = f" of {lengths.min():,} to {lengths.max():,} rows" if len(lengths) else ""
+    spread = f" of {_range(int(lengths.min()), int(lengths.max()))}" if len(lengths) else ""
     step = "" if report.step is None else f", usual step {_step(report.step)}"
     lines = [f"{len(lengths):,} series{spread}{step}"]
     if report.span is not None:
@@ -123,6 +123,11 @@ def _series(table: Described) -> list[str]:
         zone = "" if table.time_zone is None else f" UTC, in the time zone {table.time_zone}"
         lines.append(f"time from {first} to {last}{zone}")
     return lines
+
+
+def _range(least: int, most: int) -> str:
+    """Return a range of numbers of rows, or the number that all of them are."""
+    return plural(most, "row") if least == most else f"{least:,} to {plural(most, 'row')}"
 
 
 def _stamp(tick: int, unit: str | None) -> str:
@@ -134,11 +139,12 @@ def _stamp(tick: int, unit: str | None) -> str:
 
 
 def _step(step: np.timedelta64 | int) -> str:
-    """Return a duration in the largest unit of which it is a multiple."""
+    """Return a duration in the largest unit of which it is a multiple, such as "1 hour"."""
     if not isinstance(step, np.timedelta64) or np.datetime_data(step.dtype)[0] in "MY":
         return str(step)
     for unit in ("W", "D", "h", "m", "s", "ms", "us"):
         whole = np.timedelta64(1, unit)
         if step >= whole and step % whole == np.timedelta64(0):
-            return str((step // whole) * whole)
+            count = step // whole
+            return str(count * whole).removesuffix("s") if count == 1 else str(count * whole)
     return str(step)

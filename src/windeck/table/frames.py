@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from windeck.columns.columns import ColumnData
-from windeck.columns.dtypes import Array, Int64s, is_bits
+from windeck.columns.dtypes import Array, Bools, Int64s, is_bits, is_floating
 from windeck.columns.times import arrow_times
 from windeck.io.options import as_names
 from windeck.table.construction import SeriesLayout
@@ -99,12 +99,14 @@ def _series_of(offsets: Int64s, rows: int) -> Any:
 def value_array(column: ColumnData) -> Any:
     """Return a column as an Arrow array, without a copy of numbers that are next to each other.
 
-    bfloat16, which Arrow does not have, becomes float32. Missing values are null, NaN stays NaN.
+    bfloat16, which Arrow does not have, becomes float32. Missing values, NaN among them, are null.
     """
     values = column.values
     if is_bits(column.dtype):
         values = (values.astype(np.uint32) << 16).view(np.float32)
     array = pa.array(np.ascontiguousarray(values))
+    if is_floating(column.dtype) and column.missing != 0:
+        return _with_missing(array, column.observed())
     if column.validity is not None:
         array = _with_nulls(array, column)
     if column.categories is None:
@@ -112,6 +114,14 @@ def value_array(column: ColumnData) -> Any:
     if column.validity is None and (column.values < 0).any():
         array = pa.array(column.values, mask=column.values < 0)
     return pa.DictionaryArray.from_arrays(array, pa.array(column.categories, pa.string()))
+
+
+def _with_missing(array: Any, observed: Bools) -> Any:
+    """Return an array without nulls with those of a mask; its values are not copied."""
+    if observed.all():
+        return array
+    bits = pa.py_buffer(np.packbits(observed, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bits, *array.buffers()[1:]])
 
 
 def _with_nulls(array: Any, column: ColumnData) -> Any:
@@ -155,7 +165,8 @@ def flat_pandas(
     Raises
     ------
     TypeError, ValueError
-        It is no frame; a level has the name of a column; there are several levels of time.
+        It is no frame; a level has the name of a column; there are several levels of time, or
+        several levels without one, which make each row a series.
     """
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(data, (pandas.DataFrame, pandas.Series)):
@@ -175,6 +186,8 @@ def flat_pandas(
         frame, found_ids, found_time = _with_levels(pandas, frame, names, levels)
         keys = keys if ids is not None else tuple(one for one in found_ids if one != time)
         time = found_time if time is None and found_time not in keys else time
+        if ids is None and time is None and len(levels) > 1:
+            _check_series(pandas, data.index, names, levels)
     for name in [one for one in frame.columns if _is_period(pandas, frame[one])]:
         frame[name] = frame[name].dt.to_timestamp()
     return frame, keys, time
@@ -189,7 +202,9 @@ def _is_period(pandas: Any, data: Any) -> bool:
 
 
 def _is_time(pandas: Any, level: Any) -> bool:
-    return _is_period(pandas, level) or pandas.api.types.is_datetime64_any_dtype(level.dtype)
+    if _is_period(pandas, level) or pandas.api.types.is_datetime64_any_dtype(level.dtype):
+        return True
+    return bool(pandas.api.types.infer_dtype(level, skipna=True) == "date")
 
 
 def _level_names(pandas: Any, names: Sequence[Any], levels: Sequence[Any]) -> list[str]:
@@ -205,6 +220,20 @@ def _level_names(pandas: Any, names: Sequence[Any], levels: Sequence[Any]) -> li
         else:
             found.append(SERIES if len(ids) == 1 else f"{SERIES}_{ids.index(place)}")
     return found
+
+
+def _check_series(pandas: Any, index: Any, names: Sequence[str], levels: Sequence[Any]) -> None:
+    """Check that levels of ids do not make each row a series, as times that are texts do."""
+    if len(index) < 2 or not index.is_unique:
+        return
+    texts = [place for place, one in enumerate(levels) if pandas.api.types.is_string_dtype(one)]
+    place = texts[-1] if texts else len(levels) - 1
+    raise ValueError(
+        f"no level of the index, {', '.join(map(repr, names))}, has times, and with all of them as "
+        f"ids each of {len(index):,} rows is a series; if {names[place]!r} ({levels[place].dtype}) "
+        f"is the time, convert it: frame.index = frame.index.set_levels(pd.to_datetime("
+        f"frame.index.levels[{place}]), level={place}); else name `id_columns`"
+    )
 
 
 def _with_levels(

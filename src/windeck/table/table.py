@@ -14,7 +14,7 @@ import numpy as np
 from windeck._util.imports import needs_torch
 from windeck._util.options import explain_options
 from windeck._util.progress import Progress, check_progress
-from windeck._util.text import unknown_column
+from windeck._util.text import plural, unknown_column
 from windeck._util.validation import check_bytes, check_integer
 from windeck.columns.calendar import CalendarFeature, DateFeature
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
@@ -416,18 +416,18 @@ class Table:
     ) -> Table:
         """Make a table of a frame or a Series of pandas, with the levels of its index.
 
-        Of the index, the level of times or periods is the time and the other levels are ids, unless
-        `id_columns` or `timestamp_column` name others. One level of integers without a name numbers
-        the rows, and is left out. Levels without a name are called ``timestamp``, ``series_id`` or
-        ``series_id_0``. A period of any frequency becomes the time at which it begins. Nulls of
-        nullable dtypes, NaN and None are missing; categoricals of texts become codes. Parameters as
-        in `read`.
+        Of the index, the level of times, dates or periods is the time and the other levels are ids,
+        unless `id_columns` or `timestamp_column` name others. One level of integers without a name
+        numbers the rows, and is left out. Levels without a name are called ``timestamp``,
+        ``series_id`` or ``series_id_0``. A period of any frequency becomes the time at which it
+        begins. Nulls of nullable dtypes, NaN and None are missing; categoricals of texts become
+        codes. Parameters as in `read`.
 
         Raises
         ------
         TypeError, ValueError
             `data` is not of pandas; the index has several levels of time, or a level with the name
-            of a column.
+            of a column, or several levels without time, with which each row is a series.
 
         Examples
         --------
@@ -753,7 +753,7 @@ class Table:
 
     def __repr__(self) -> str:
         return (
-            f"Table({self.num_rows:,} rows, {self.num_series:,} series, "
+            f"Table({plural(self.num_rows, 'row')}, {self.num_series:,} series, "
             f"columns {', '.join(self.column_names[:8])}{', ...' * (len(self._columns) > 8)})"
         )
 
@@ -981,7 +981,7 @@ class Table:
         ----------
         days : object with the Arrow PyCapsule interface
             Such as a frame of polars or pandas: a row for each date, with columns of numbers or
-            bools, without missing values.
+            bools, without missing values; texts, such as names of holidays, have to be left out.
         date_column : name
             Dates, or times at midnight.
         id_columns : names, optional
@@ -989,13 +989,21 @@ class Table:
         name : str
             Name of a column of bools that is made if `days` has only dates.
         time_zone : str, optional
-            Zone of the dates. Timestamps are in UTC then. By default they are taken as stored.
+            Zone of the dates, in which the date of a row is that of its local time. By default it
+            is the date of the time stamp as stored, which is in UTC where the table has a time
+            zone: dates of such a table are UTC dates unless `time_zone` is given.
 
         Raises
         ------
         KeyError, TypeError, ValueError, OverflowError
             A column is not there, of another type, or has missing values; the table has a column of
             its name, or no time stamps of dates or times; a date is there twice, or has an hour.
+
+        Warns
+        -----
+        UserWarning
+            If ids of `days` are those of no series, with ten of them; if no row of the table has
+            one of the dates.
 
         Notes
         -----
@@ -1014,17 +1022,21 @@ class Table:
         if self.timestamps is None or self.timestamps.dtype.kind != "M":
             given = "none" if self.timestamps is None else str(self.timestamps.dtype)
             raise TypeError(f"dates need time stamps of dates or times, got {given}")
-        return self._with_features(
-            derived.dated_features(
-                days,
-                date_column,
-                as_names("id_columns", id_columns),
-                name,
-                None if time_zone is None else check_zone(time_zone),
-                self.id_columns,
-                self._columns,
-            )
+        made = derived.dated_features(
+            days,
+            date_column,
+            as_names("id_columns", id_columns),
+            name,
+            None if time_zone is None else check_zone(time_zone),
+            self.id_columns,
+            self._columns,
         )
+        table = self._with_features(made)
+        values = {one.name: table.column(one.name) for one in made}
+        derived.warn_of_dates(
+            made, values, self.timestamps, self.offsets, self.series_names, self.time_zone
+        )
+        return table
 
     def with_steps_since(self, events: str | Iterable[str], *, dtype: Any = "float32") -> Table:
         """Return the table with the rows since the last event of each series as columns.
@@ -1222,8 +1234,8 @@ class Table:
         Numbers that are contiguous in memory are not copied. Texts of ids take their bytes in each
         row. Ids and time have the names they had in the data, or ``series_id`` (of several
         ``series_id_0``...) and ``timestamp``. Times with a zone keep it, codes become dictionaries
-        of their names, missing values are null or NaN as in the table, and bfloat16 becomes
-        float32. Anything that takes Arrow data takes the table itself as well, by its method
+        of their names, missing values, NaN among them, are null, and bfloat16 becomes float32.
+        Anything that takes Arrow data takes the table itself as well, by its method
         ``__arrow_c_stream__``, such as ``polars.DataFrame(table)`` and DuckDB.
 
         Raises
@@ -1255,9 +1267,9 @@ class Table:
     def to_pandas(self) -> Any:
         """Return the rows as a frame of pandas: ids, time, then the values. Imports pandas.
 
-        As `to_arrow`; codes become categoricals, and integers and bools with missing values have
-        the nullable dtypes of pandas, such as ``Int64``. `from_pandas` with the same `id_columns`
-        and `timestamp_column` returns the table.
+        As `to_arrow`; codes become categoricals, missing floats are NaN, and integers and bools
+        with missing values have the nullable dtypes of pandas, such as ``Int64``. `from_pandas`
+        with the same `id_columns` and `timestamp_column` returns the table.
 
         Examples
         --------

@@ -316,7 +316,7 @@ class WindowReport:
         return replace(self, windows=self.windows - sum(dropped.values()), dropped=merged)
 
     def __str__(self) -> str:
-        lines = [f"{self.windows:,} windows of {self.rows:,} rows ({self.steps})"]
+        lines = [f"{plural(self.windows, 'window')} of {plural(self.rows, 'row')} ({self.steps})"]
         lines.append(f"  {self.fitting:,} fit into {self.series - self.short_series:,} series")
         if self.short_series:
             lines.append(f"  {self.short_series:,} series are shorter than a window")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck._util.indices import Int64
-from windeck._util.text import some_names, unknown_column
+from windeck._util.text import plural, some_names, unknown_column
 from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools
@@ -53,8 +53,9 @@ def latest(
             f"`step` is {step!r}, expected future=table with it, or future=True where all known "
             "covariates are calendar features and rows of the future are not in the table"
         )
+    needed = [one.name for one in known if one.calendar is None and table.timestamps is not None]
     selection = _latest_windows(
-        selection, table, targets, future=future is not False, follows=follows
+        selection, table, targets, needed, future=future is not False, follows=follows
     )
     if future is not False and not follows:
         other = None if future is True else _table_of_future(future, table, known)
@@ -103,9 +104,9 @@ def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[Col
     unknown = runs.series[at_end[follow[at_end]]]
     if len(unknown):
         warn(
-            f"targets of {len(unknown)} of {total} series are unknown for the last {ahead} "
-            f"rows: {some_names(table.series_names, unknown)}; their future begins after these "
-            "rows, as that of the other series does",
+            f"targets of {len(unknown)} of {total} series are unknown for the last "
+            f"{plural(ahead, 'row')}: {some_names(table.series_names, unknown)}; their future "
+            "begins after these rows, as that of the other series does",
         )
     return False
 
@@ -142,6 +143,7 @@ def _latest_windows(
     selection: WindowSelection,
     table: Table,
     targets: Sequence[ColumnData],
+    needed: Sequence[str],
     *,
     future: bool,
     follows: bool,
@@ -150,6 +152,8 @@ def _latest_windows(
 
     Parameters
     ----------
+    needed
+        Names of known covariates that cannot be computed, which `future` may have.
     future
         Whether windows have a future.
     follows
@@ -185,18 +189,18 @@ def _latest_windows(
     series, found = len(fits), int(fits.sum())
     if not found:
         raise ValueError(
-            f"no series has a context of {context} rows in these windows"
-            + (f" before the {ahead} rows of the future" if follows else "")
+            f"no series has a context of {plural(context, 'row')} in these windows"
+            + (f" before the {plural(ahead, 'row')} of the future" if follows else "")
         )
     if found < series:
         short = runs.series[~fits]
         warn(
-            f"{series - found} of {series} series are shorter than a context of {context} rows "
-            f"and have no latest one: {some_names(names, short)}"
+            f"{series - found} of {series} series are shorter than a context of "
+            f"{plural(context, 'row')} and have no latest one: {some_names(names, short)}"
             + ("" if sides else "; pad='start' serves them with padding"),
         )
     if follows:
-        _check_future(runs.take(np.flatnonzero(fits)), stop[fits], ahead, table, targets)
+        _check_future(runs.take(np.flatnonzero(fits)), stop[fits], ahead, table, targets, needed)
     _warn_of_missing_contexts(runs.series[fits], first[fits], span, table, targets)
     high = np.maximum(runs.high, first + span.rows) if follows else runs.high
     latest = WindowRuns(first, fits.astype(np.int64), runs.series, runs.low, high, 1)
@@ -226,12 +230,17 @@ def _warn_of_missing_contexts(
         names = some_names(table.series_names, series[empty])
         warn(
             f"{len(empty)} of {len(series)} series have no target in their latest context of "
-            f"{span.past_last + 1} rows: {names}; all of its values are missing"
+            f"{plural(span.past_last + 1, 'row')}: {names}; all of its values are missing"
         )
 
 
 def _check_future(
-    runs: WindowRuns, stop: Int64, ahead: int, table: Table, targets: Sequence[ColumnData]
+    runs: WindowRuns,
+    stop: Int64,
+    ahead: int,
+    table: Table,
+    targets: Sequence[ColumnData],
+    needed: Sequence[str],
 ) -> None:
     """Check that the rows of the future are in the table, with unknown targets at its end."""
     offsets, names = table.offsets, table.series_names
@@ -239,25 +248,33 @@ def _check_future(
     beyond = runs.series[stop + ahead > end]
     if len(beyond):
         raise ValueError(
-            f"the future of {ahead} rows after this part ends later than {len(beyond)} series: "
-            f"{some_names(names, beyond)}; expected these rows in the table, or future=table"
+            f"the future of {plural(ahead, 'row')} after this part ends later than {len(beyond)} "
+            f"series: {some_names(names, beyond)}; expected these rows in the table, or "
+            "future=table"
         )
     at_end = np.flatnonzero(runs.high == end)
     seen = _observed_at_end(table, targets, runs.series[at_end], ahead)
     known = runs.series[at_end[seen[:, 1:].any(axis=1)]]
     if len(known):
+        covariates = ", ".join(map(repr, needed))
+        cure = (
+            f"known covariates other than calendar features, {covariates}, cannot be computed: "
+            f"expected future=frame with ids, times and {covariates} of these rows"
+            if needed
+            else "expected future=table with these rows"
+        )
         raise ValueError(
-            f"{len(known)} series have a target within their last {ahead} rows, which are the "
-            f"future of the forecast: {some_names(names, known)}; expected rows with unknown "
-            "targets appended to each series, future=table with these rows, or subset(last=1) for "
-            "the last windows with a known future"
+            f"{len(known)} series have a target within their last {plural(ahead, 'row')}, which "
+            f"are the future of the forecast: {some_names(names, known)}; {cure}, rows with "
+            "unknown targets appended to each series, or subset(last=1) for the last windows with "
+            "a known future"
         )
     longer = runs.series[at_end[~seen[:, 0]]]
     if len(longer):
         warn(
-            f"targets of {len(longer)} series are unknown for more than the last {ahead} rows: "
-            f"{some_names(names, longer)}; their forecast is of the last {ahead} rows, and its "
-            "context ends with missing targets",
+            f"targets of {len(longer)} series are unknown for more than the last "
+            f"{plural(ahead, 'row')}: {some_names(names, longer)}; their forecast is of the last "
+            f"{plural(ahead, 'row')}, and its context ends with missing targets",
         )
 
 

@@ -14,6 +14,7 @@ import pyarrow.types as pat
 from windeck._util.text import unknown_column
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import is_bits
+from windeck.io.conversion import is_categorical
 from windeck.io.options import ReadOptions
 from windeck.io.reading import as_arrow_table
 from windeck.table.frames import flat_pandas
@@ -46,9 +47,11 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     if pandas is not None and isinstance(data, pandas.DataFrame):
         data, _, _ = flat_pandas(data, ids, time)
     arrow = as_arrow_table(data, ReadOptions(columns=tuple(names), ids=ids, time=time))
-    for name in (*ids, time, *names):
+    for name in (*ids, *names):
         if name not in arrow.column_names:
             raise unknown_column(name, arrow.column_names, "`future`")
+    assert table.timestamps is not None
+    _check_times(arrow, time, table.timestamps.dtype.kind == "M")
     fields = {name: arrow[name] for name in (*ids, time)}
     fields |= {name: _as_in(arrow[name], table.column(name)) for name in names}
     if not names:  # A table has one column at least.
@@ -64,6 +67,26 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     )
 
 
+def _check_times(arrow: pa.Table, time: str, stamped: bool) -> None:
+    """Check that a frame has a column of this name, with times or integers and not texts."""
+    if time not in arrow.column_names:
+        others = [field.name for field in arrow.schema if pat.is_temporal(field.type)]
+        found = f"{', '.join(map(repr, others or arrow.column_names))}"
+        raise KeyError(
+            f"`future` has no column {time!r}; expected the times of its rows by this name, as in "
+            f"the table, and {'its times are' if others else 'it has'} {found}"
+        )
+    kind = arrow[time].type
+    if is_categorical(kind):
+        expected = f"column {time!r} of `future` is {kind}, expected"
+        if not stamped:
+            raise TypeError(f"{expected} integers as in the table: convert it in the frame")
+        raise TypeError(
+            f"{expected} times as in the table: convert it, such as by pd.to_datetime("
+            f"frame[{time!r}]) in pandas or pl.col({time!r}).str.to_datetime() in polars"
+        )
+
+
 def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     """Return numbers in the dtype of a column of a table; other values as they are.
 
@@ -76,6 +99,14 @@ def _as_in(array: pa.ChunkedArray, column: ColumnData) -> pa.ChunkedArray:
     """
     kind = array.type
     numbers = pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind)
+    if is_categorical(kind) != (column.categories is not None) and not pat.is_null(kind):
+        expected, cure = column.dtype, "bools" if column.dtype == "bool" else "numbers"
+        if column.categories is not None:
+            expected, cure = "texts", "texts"
+        raise TypeError(
+            f"column {column.name!r} of `future` is {kind}, expected {expected} as in the table: "
+            f"convert it to {cure} in the frame"
+        )
     if column.categories is not None or is_bits(column.dtype) or column.dtype == "bool":
         return array
     if not (numbers or pat.is_boolean(kind) or pat.is_null(kind)):

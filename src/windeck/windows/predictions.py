@@ -89,9 +89,12 @@ def predictions_of(
     Raises
     ------
     KeyError, TypeError, ValueError
-        A shape is not that of windows and columns, or levels are not between 0 and 1.
+        A shape is not that of windows and columns, values are no real numbers, or levels are not
+        between 0 and 1.
     """
     names, levels = tuple(columns), None if quantiles is None else _levels(quantiles)
+    if isinstance(given, Mapping):
+        _check_keys(given, names)
     if isinstance(given, Mapping) and given and all(isinstance(key, Real) for key in given):
         if quantiles is not None or samples:
             raise ValueError(
@@ -114,9 +117,30 @@ def predictions_of(
     return Predictions(_array(given, windows, names, layout, last), names, levels)
 
 
+def _check_keys(given: Mapping[Any, Any], columns: Sequence[str]) -> None:
+    """Check that levels of quantiles, the keys of a mapping, are not texts of numbers."""
+    for key in given:
+        if isinstance(key, str) and key not in columns and _is_number(key):
+            raise TypeError(
+                f"`predictions` is a mapping with the key {key!r}; expected levels of quantiles as "
+                f"numbers, such as {{{float(key)}: ...}}"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
 def _levels(given: Any) -> tuple[float, ...]:
-    """Return levels of quantiles, checked to be different numbers between 0 and 1."""
-    levels = tuple(map(float, np.atleast_1d(np.asarray(given, dtype=np.float64))))
+    """Return levels of quantiles, checked to be different numbers between 0 and 1.
+
+    A level of float32 is the shortest number that rounds to it: 0.1, not 0.10000000149011612.
+    """
+    listed = given if isinstance(given, (list, tuple)) else np.atleast_1d(np.asarray(given))
+    levels = tuple(float(str(np.asarray(level))) for level in listed)
     if not levels or not all(0.0 < level < 1.0 for level in levels):
         raise ValueError(f"levels of quantiles must be between 0 and 1, got {levels}")
     if len(set(levels)) < len(levels):
@@ -139,7 +163,7 @@ def _array(
     if isinstance(given, Mapping):
         values = _of_columns(given, columns, layout, more=more)
     else:
-        values = as_array(given)
+        values = _real(given, "`predictions`")
     if values.ndim == 2 + more:
         values = np.expand_dims(values, 1 if swapped else 2)
     found = values.swapaxes(1, 2) if swapped and values.ndim == 3 + more else values
@@ -161,6 +185,14 @@ def _array(
     )
 
 
+def _real(values: Any, what: str) -> npt.NDArray[Any]:
+    """Return values as an array, checked to be real numbers; NaN is one."""
+    array: npt.NDArray[Any] = as_array(values)
+    if array.dtype.kind in "bcSUmM":
+        raise TypeError(f"{what} must be real numbers, got {array.dtype}")
+    return array
+
+
 def _of_columns(
     predictions: Mapping[str, Any], columns: Sequence[str], layout: str, *, more: bool
 ) -> npt.NDArray[Any]:
@@ -174,7 +206,7 @@ def _of_columns(
             f"`predictions` has the columns {', '.join(map(str, predictions))}, expected "
             f"{', '.join(columns)}"
         )
-    arrays = [as_array(predictions[name]) for name in columns]
+    arrays = [_real(predictions[name], f"predictions of column {name!r}") for name in columns]
     for name, array in zip(columns, arrays, strict=True):
         if array.ndim != 2 + more or array.shape != arrays[0].shape:
             raise ValueError(

@@ -96,7 +96,7 @@ class ColumnRoles:
             named = names_of(categorical)
         for name in named:
             if name not in table.column_names:
-                raise unknown_column(name, table.column_names)
+                raise _no_value_column(table, "categorical", name)
             if name not in covariates:
                 raise ValueError(
                     f"column {name!r} of `categorical` is no covariate: name it in "
@@ -141,7 +141,7 @@ class ColumnRoles:
         for role, names in named.items():
             for name in names:
                 if name not in table.column_names:
-                    raise unknown_column(name, table.column_names)
+                    raise _no_value_column(table, role, name)
                 if name in roles:
                     raise ValueError(
                         f"column {name!r} must have one role, got {roles[name]} and {role}"
@@ -154,6 +154,23 @@ class ColumnRoles:
                 else "every column of the table is a covariate, expected a target column"
             )
         return cls(*named.values())
+
+
+def _no_value_column(table: Table, role: str, name: str) -> KeyError:
+    """Return the error for a name of no value column: that of an id, of the time, or unknown."""
+    if name in table.id_columns:
+        return KeyError(
+            f"`{role}` has {name!r}, which is an id column of the table and no value column; "
+            f"expected a copy of it by another name: data = table.to_arrow(), then "
+            f"Table.from_arrow(data.append_column('{name}_value', data[{name!r}]), ...) with "
+            f"id_columns={name!r}, and categories='{name}_value' for texts"
+        )
+    if name == table.timestamp_column:
+        return KeyError(
+            f"`{role}` has {name!r}, which is the time column of the table and no value column; "
+            "expected features of it, such as those of table.with_calendar()"
+        )
+    return unknown_column(name, table.column_names)
 
 
 def names_of(given: Names) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from windeck import _core
 from windeck._util import fingerprints
 from windeck._util.indices import Int64, as_indices
-from windeck._util.text import NAMED, some_names
+from windeck._util.text import NAMED, plural, some_names
 from windeck._util.validation import check_integer
 from windeck._util.warning import warn
 from windeck.columns import bitmaps
@@ -118,13 +118,13 @@ class WindowSelection:
         steps = describe_steps(span)
         if fitting == 0:
             raise ValueError(
-                f"no window fits: a window spans {span.rows} rows ({steps}), the longest of "
-                f"{series} series has {int(np.diff(offsets).max(initial=0))} rows"
+                f"no window fits: a window spans {plural(span.rows, 'row')} ({steps}), the longest "
+                f"of {series} series has {plural(int(np.diff(offsets).max(initial=0)), 'row')}"
             )
         if short:
             warn(
-                f"{short} of {series} series are shorter than a window of {span.rows} rows and "
-                "have no windows",
+                f"{short} of {series} series are shorter than a window of "
+                f"{plural(span.rows, 'row')} and have no windows",
             )
         result = apply_filter(conditions, span, runs, offsets)
         dropped = result.dropped
@@ -378,7 +378,9 @@ def _row_range(rows: Any, total: int) -> tuple[int, int]:
     start = 0 if start is None else check_integer("rows", start, least=0)
     stop = total if stop is None else check_integer("rows", stop, least=0)
     if not start <= stop <= total:
-        raise ValueError(f"`rows` must be a range within {total} rows, got ({start}, {stop})")
+        raise ValueError(
+            f"`rows` must be a range within {plural(total, 'row')}, got ({start}, {stop})"
+        )
     return start, stop
 
 

@@ -1078,7 +1078,7 @@ class Windows:
             of columns to (windows, horizon). The first step is the first one after the past and the
             gap; the horizon need not be `prediction_length`. With `quantiles` or `samples` arrays
             have one axis more, the last one. A mapping of levels to arrays, such as ``{0.1: low,
-            0.5: middle}``, has quantiles.
+            0.5: middle}``, has quantiles. Real numbers; NaN is allowed, and stays NaN in the table.
         indices
             The window of each row of `predictions`. Default: all windows, in order.
         columns
@@ -1112,6 +1112,8 @@ class Windows:
 
         Raises
         ------
+        TypeError
+            If predictions are bools, complex numbers or texts, or levels are texts in a mapping.
         ValueError
             If shapes differ from windows and columns; if a series has no step, or has steps of
             months or years, and `step` is not given; if `scaled` is not given with a scaler; if
