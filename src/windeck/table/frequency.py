@@ -17,6 +17,12 @@ _MONTHS = {
     **dict.fromkeys(("Q", "QE", "QS"), 3),
     **dict.fromkeys(("M", "ME", "MS", "mo"), 1),
 }
+_WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+# fmt: off
+_MONTH_NAMES = (
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+)
+# fmt: on
 
 
 def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
@@ -29,7 +35,8 @@ def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
     Raises
     ------
     ValueError
-        The alias is unknown, or not of a fixed number of units ("B", business days).
+        The alias or its anchor is unknown, or it is not of a fixed number of units ("B", business
+        days).
 
     Examples
     --------
@@ -48,17 +55,26 @@ def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
 
 
 def _step_of_alias(alias: str, argument: str) -> np.timedelta64:
-    text = re.sub(r"(?<=[A-Z])-[A-Za-z]+$", "", alias.strip())
-    found = re.fullmatch(r"(\d*)([A-Za-z]+)", text)
-    if found is not None and found[2] in _MONTHS:
-        return np.timedelta64(int(found[1] or 1) * _MONTHS[found[2]], "M")
+    found = re.fullmatch(r"(\d*)([A-Za-z]+)(?:-([A-Za-z]+))?", alias.strip())
+    unit, anchor = (None, None) if found is None else (found[2], found[3])
     try:
-        return parse_duration(text)
+        if anchor is not None and anchor.upper() not in _anchors(unit):
+            raise ValueError(anchor)
+        if found is not None and unit in _MONTHS:
+            return np.timedelta64(int(found[1] or 1) * _MONTHS[unit], "M")
+        return parse_duration(alias.strip().partition("-")[0] if anchor else alias)
     except ValueError:
         raise ValueError(
             f"`{argument}` must be an integer, a duration, or an alias such as '15min', 'D', "
             f"'W-SUN', 'MS' or '2Q', got {alias!r}"
         ) from None
+
+
+def _anchors(unit: str | None) -> tuple[str, ...]:
+    """Return the anchors that the alias of a unit may have."""
+    if unit == "W":
+        return _WEEKDAYS
+    return _MONTH_NAMES if _MONTHS.get(unit or "", 1) > 1 else ()
 
 
 def regular_timestamps(starts: Array, freq: Any, offsets: Int64s) -> Array:

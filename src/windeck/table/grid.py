@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Int64s
 from windeck.columns.times import cast_times, check_zone, parse_time, ticks_of
 from windeck.table.frequency import step_of
+from windeck.table.local_times import utc_times
 
 __all__ = ["DUPLICATES", "OFF_GRID", "Grid", "OffGrid", "grid_of"]
 
@@ -116,21 +116,11 @@ class Grid:
     def _local(self, ticks: Int64s) -> Int64s:
         if self.zone is None:
             return ticks
-        unit = self._unit
-        moments = (
-            pa.array(ticks).cast(pa.timestamp(unit, "UTC")).cast(pa.timestamp(unit, self.zone))
-        )
-        return np.asarray(pc.local_timestamp(moments).cast(pa.int64()))
+        return local_times(ticks.view(self.dtype), self.zone).view(np.int64)
 
     def _utc(self, local: Int64s) -> Int64s:
-        """Return local ticks in UTC: the first of two, and the end of a time that is skipped."""
-        times = pa.array(local).cast(pa.timestamp(self._unit))
-        found = pc.assume_timezone(times, self.zone, ambiguous="earliest", nonexistent="latest")
-        return np.asarray(found.cast(pa.int64()))
-
-    @property
-    def _unit(self) -> str:
-        return str(np.datetime_data(np.dtype(self.dtype))[0])
+        assert self.zone is not None
+        return utc_times(local.view(self.dtype), self.zone).view(np.int64)
 
     def stamp(self, tick: int) -> str:
         """Return a tick as text."""
