@@ -26,7 +26,8 @@ def after(table: wd.Table, horizon: int, step: Any = None) -> list[Any]:
     windows = wd.Windows(table, context_length=1, target_columns="y").latest()
     found = windows.prediction_table(np.zeros((len(windows), horizon)), step=step)
     assert found["time"].type.tz == table.time_zone
-    return found["time"].to_pylist()
+    times: list[Any] = found["time"].to_pylist()
+    return times
 
 
 def parts(stamps: Any, bounds: list[tuple[int, int]]) -> wd.Table:
