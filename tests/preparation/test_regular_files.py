@@ -123,6 +123,12 @@ def test_days_of_a_zone_and_means(tmp_path: Path, step: str) -> None:
     assert len(list((tmp_path / "out").glob("*.parquet"))) > 1
 
 
+def test_days_of_files_of_a_zone_need_one(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", irregular_rows([40], 1, HOUR, "Europe/Berlin"), 1)
+    with pytest.raises(ValueError, match=r"expected time_zone='Europe/Berlin' for days.*'UTC'"):
+        wd.prepare(tmp_path / "in", tmp_path / "out", **KEYS, step="D", off_grid="floor")
+
+
 def test_a_column_without_a_mean(tmp_path: Path) -> None:
     data = irregular_rows([40], 1, HOUR)
     options = {"step": "D", "off_grid": "floor", "duplicates": "mean"}
@@ -159,7 +165,7 @@ def test_one_wrong_time(tmp_path: Path) -> None:
         r"gap of series \('.*', 0\) is from 1970-01-0.* to 2286-11-20 17:46:40.000; expected no",
     ):
         wd.prepare(tmp_path / "in", tmp_path / "out", **options, off_grid="floor")
-    with pytest.raises(ValueError, match=r"not on the grid \(steps of 1 hours from 1970-01-01"):
+    with pytest.raises(ValueError, match=r"not on the grid \(steps of 1h from 1970-01-01"):
         wd.prepare(tmp_path / "in", tmp_path / "out", **options, max_rows=10**9)
     files: dict[str, Any] = {"file_bytes": 1024, "row_group_bytes": 1024}
     write_files(tmp_path / "right", irregular_rows([30, 20], 0, HOUR), 2)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -225,7 +226,7 @@ def test_ends_of_64_bits() -> None:
         ({"step": "1h"}, "`step` must be an integer, as the timestamps are int64, got '1h'"),
         ({"step": 0}, "`step` must be a positive step, got 0"),
         ({"step": 3}, r"series 0 has a row at 10, which is not on the grid \(steps of 3 from 0\)"),
-        ({"step": 3, "origin": "first"}, "steps of 3 ticks from the first row of the series"),
+        ({"step": 3, "origin": "first"}, "steps of 3 from the first row of the series"),
         ({"step": 100, "off_grid": "floor"}, "several rows for 0, at 0 and 10; expected one row"),
         ({"step": 1, "off_grid": "ceil"}, "`off_grid` must be 'error', 'nearest' or 'floor'"),
         ({"step": 1, "duplicates": "keep"}, "`duplicates` must be one of error, first, last, mean"),
@@ -249,6 +250,24 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
         ({"step": "MS", "origin": "first"}, "`origin` must not be 'first' with a step of months"),
         ({"step": "MS", "origin": "2024-01-02"}, "`origin` must be the first day of a month"),
         ({"step": "1h", "time_zone": "Europe/Berlin"}, "expected whole days, weeks or months"),
+        (
+            {"step": "6h", "time_zone": "Europe/Berlin"},
+            "shorter steps are counted in UTC, from `or",
+        ),
+        ({"step": "2ME"}, r"'2ME', of last days; expected first days, such as '2MS' \(off_grid="),
+        ({"step": "QE-DEC"}, "'QE-DEC', of last days; expected first days, such as 'QS'"),
+        ({"step": "YE"}, "of last days; expected first days, such as 'YS'"),
+        ({"step": "BME"}, "`step` must be an integer, a duration, or an alias"),
+        ({"step": "QS-FEB"}, "expected step='3MS' with a first month, such as origin='2024-02-01'"),
+        ({"step": "Q-JAN"}, "expected step='3MS' with a first month, such as origin='2024-02-01'"),
+        ({"step": "2YS-APR"}, "expected step='24MS' with a first month, .*origin='2024-04-01'"),
+        ({"step": "W-NONSENSE"}, "`step` must be an integer, a duration, or an alias"),
+        ({"step": "MS-JAN"}, "`step` must be an integer, a duration, or an alias"),
+        (
+            {"step": "W-WED", "origin": "2024-01-01"},
+            "another day of the week; expected one of both",
+        ),
+        ({"step": "W-WED", "origin": "first"}, "expected a step without it for origin='first'"),
         ({"step": "D", "time_zone": "Berlin"}, "`time_zone` must be the name of a time zone"),
     ],
 )
@@ -256,6 +275,66 @@ def test_wrong_options_of_times(options: dict[str, Any], message: str) -> None:
     table = random_table({"a": [dt.datetime(2024, 1, 1)]}, 0)
     with pytest.raises((TypeError, ValueError), match=message):
         table.regularize(**options)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        *((f"{many}W-{day}", {}) for many in ("", "2") for day in ("MON", "WED", "sun")),
+        ("W-WED", {"origin": "2024-01-03"}),
+        *((alias, {}) for alias in ("QS-JAN", "QS-OCT", "Q-DEC", "Q-MAR", "YS-JAN", "Y-DEC")),
+        ("QS-FEB", {"origin": "2024-05-01"}),
+        ("YS-APR", {"origin": "2023-04-01"}),
+    ],
+)
+def test_anchored_steps_begin_at_their_anchor(
+    zone: str | None, step: str, options: dict[str, Any]
+) -> None:
+    alias = {"Q-DEC": "QS", "Q-MAR": "QS", "Y-DEC": "YS", "2Wsun": "2W"}.get(step, step.upper())
+    stamps = pd.date_range("2024-01-01", periods=9, freq=alias, tz=zone)
+    if step.startswith("2W"):  # every second one from 1970 on
+        weeks = (stamps.tz_localize(None) - pd.Timestamp("1970-01-05")).days // 7
+        stamps = stamps + (weeks[0] % 2) * pd.offsets.Week()
+    kept = stamps.delete([2, 3, 6])
+    table = wd.Table.from_pandas(pd.DataFrame({"time": kept, "y": 0.0}), timestamp_column="time")
+    found = table.regularize(step, time_zone=zone, **options)
+    assert found.to_arrow()["time"].to_pylist() == stamps.to_pydatetime().tolist()
+
+
+@pytest.mark.parametrize("step", ["D", "2D", "24h", "W-SUN", "MS", "Y", dt.timedelta(days=1)])
+def test_days_of_a_table_of_a_zone_need_one(step: Any) -> None:
+    zone = "Europe/Berlin"
+    table = random_table({"a": [dt.datetime(2024, 1, 1, 5)]}, 0, zone)
+    with pytest.raises(ValueError, match=r"expected time_zone='Europe/Berlin' for days.*'UTC'"):
+        table.regularize(step, off_grid="floor")
+    assert table.timestamps is not None
+    for chosen, hours in ((zone, 23), ("UTC", 0)):
+        found = table.regularize(step, off_grid="floor", time_zone=chosen).timestamps
+        assert found is not None
+        assert found.astype("M8[h]").astype(int)[0] % 24 == hours
+    in_utc = random_table({"a": [dt.datetime(2024, 1, 1)]}, 0, "UTC")
+    assert in_utc.regularize("D") is in_utc
+    offset = random_table({"a": [dt.datetime(2024, 1, 1)]}, 0, "+01:00")
+    with pytest.raises(
+        ValueError, match=r"time zone '\+01:00', whose .* expected the name of a zone as"
+    ):
+        offset.regularize("D")
+
+
+def test_messages_say_that_times_are_of_utc() -> None:
+    times = [dt.datetime(2024, 1, 1, 5), dt.datetime(2024, 1, 1, 5, 30)]
+    table = random_table({"a": times}, 0, "Europe/Berlin")
+    with pytest.raises(ValueError, match=r"05:30:00.000 UTC, which .* of 1h from 1970.* UTC\);"):
+        table.regularize("1h")
+    with pytest.raises(
+        ValueError, match=r"05:00:00.000 UTC, .* of 1D from .*00 in the zone Europe"
+    ):
+        table.regularize("D", time_zone="Europe/Berlin")
+    with pytest.raises(ValueError, match=r"for 2024-01-01 05:00:00.000 UTC, at 2024.*00 UTC and"):
+        table.regularize("1h", off_grid="floor")
+    with pytest.raises(ValueError, match=r"\(steps of 1D from the first row of the series\)"):
+        random_table({"a": times}, 0).regularize("D", origin="first")
 
 
 def test_a_mean_of_integers_is_an_error() -> None:

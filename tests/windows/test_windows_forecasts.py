@@ -231,7 +231,7 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (np.zeros((2, 1)), {"columns": "t"}, ValueError, "column 't' is in the table"),
     (np.zeros((1, 1)), {"indices": [2]}, IndexError, "2 is out of range for 2 windows"),
     (np.zeros((2, 1)), {"step": 1.5}, TypeError, "`step` must be a timedelta64, .* got 1.5"),
-    (np.zeros((2, 1)), {"step": "-1h"}, ValueError, "a duration must be a number and a unit"),
+    (np.zeros((2, 1)), {"step": "-1h"}, ValueError, "`step` must be an integer, a duration"),
 ]
 
 

@@ -35,7 +35,8 @@ class GridOptions:
         """Return the grid for a column of time of an Arrow type."""
         unit = "D" if pa.types.is_date(kind) else getattr(kind, "unit", None)
         dtype = np.dtype(np.int64) if unit is None else np.dtype(f"M8[{unit}]")
-        return grid_of(dtype, self.step, self.origin, self.off_grid, self.zone)[0]
+        stored = getattr(kind, "tz", None)
+        return grid_of(dtype, self.step, self.origin, self.off_grid, self.zone, stored)[0]
 
     def most_rows(self, rows: int) -> int:
         """Return the rows that may be written for `rows` that were read."""

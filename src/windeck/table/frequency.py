@@ -17,6 +17,13 @@ _MONTHS = {
     **dict.fromkeys(("Q", "QE", "QS"), 3),
     **dict.fromkeys(("M", "ME", "MS", "mo"), 1),
 }
+_ALIAS = re.compile(r"(\d*)([A-Za-z]+)(?:-([A-Za-z]+))?")
+_WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+# fmt: off
+_MONTH_NAMES = (
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+)
+# fmt: on
 
 
 def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
@@ -24,12 +31,13 @@ def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
 
     Errors are about `argument`.
 
-    The anchor of an alias ("W-SUN") is of no consequence: steps are counted from the start.
+    The anchor of an alias ("W-SUN") is no part of its step; see `phase_of`.
 
     Raises
     ------
     ValueError
-        The alias is unknown, or not of a fixed number of units ("B", business days).
+        The alias or its anchor is unknown, or it is not of a fixed number of units ("B", business
+        days).
 
     Examples
     --------
@@ -47,18 +55,59 @@ def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
     return step
 
 
+def phase_of(freq: Any, argument: str = "freq") -> int | None:
+    """Return where an anchored alias begins, for a grid; None without an anchor.
+
+    Of weeks the day, 0 for Monday; of quarters and years the month, counted from 0 in each of them:
+    "QS-FEB" is 1, as "QS-MAY" is, and "Q-DEC", which ends in December, is 0.
+
+    Raises
+    ------
+    ValueError
+        The alias is of last days ("ME").
+
+    Examples
+    --------
+    >>> phase_of("W-WED"), phase_of("QS-MAY"), phase_of("Y-DEC"), phase_of("D")
+    (2, 1, 0, None)
+    """
+    found = _ALIAS.fullmatch(str(getattr(freq, "freqstr", freq)).strip())
+    if found is None:
+        return None
+    unit, anchor = found[2], found[3]
+    if unit in ("ME", "QE", "YE"):
+        raise ValueError(
+            f"`{argument}` is {freq!r}, of last days; expected first days, such as "
+            f"'{found[1]}{unit[0]}S' (off_grid='floor' moves the last days of months to the first)"
+        )
+    if anchor is None:
+        return None
+    if unit == "W":
+        return _WEEKDAYS.index(anchor.upper())
+    return (_MONTH_NAMES.index(anchor.upper()) + (not unit.endswith("S"))) % _MONTHS[unit]
+
+
 def _step_of_alias(alias: str, argument: str) -> np.timedelta64:
-    text = re.sub(r"(?<=[A-Z])-[A-Za-z]+$", "", alias.strip())
-    found = re.fullmatch(r"(\d*)([A-Za-z]+)", text)
-    if found is not None and found[2] in _MONTHS:
-        return np.timedelta64(int(found[1] or 1) * _MONTHS[found[2]], "M")
+    found = _ALIAS.fullmatch(alias.strip())
+    unit, anchor = (None, None) if found is None else (found[2], found[3])
     try:
-        return parse_duration(text)
+        if anchor is not None and anchor.upper() not in _anchors(unit):
+            raise ValueError(anchor)
+        if found is not None and unit in _MONTHS:
+            return np.timedelta64(int(found[1] or 1) * _MONTHS[unit], "M")
+        return parse_duration(alias.strip().partition("-")[0] if anchor else alias)
     except ValueError:
         raise ValueError(
             f"`{argument}` must be an integer, a duration, or an alias such as '15min', 'D', "
             f"'W-SUN', 'MS' or '2Q', got {alias!r}"
         ) from None
+
+
+def _anchors(unit: str | None) -> tuple[str, ...]:
+    """Return the anchors that the alias of a unit may have."""
+    if unit == "W":
+        return _WEEKDAYS
+    return _MONTH_NAMES if _MONTHS.get(unit or "", 1) > 1 else ()
 
 
 def regular_timestamps(starts: Array, freq: Any, offsets: Int64s) -> Array:

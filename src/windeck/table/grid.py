@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Int64s
-from windeck.columns.times import cast_times, check_zone, parse_time, ticks_of
-from windeck.table.frequency import step_of
+from windeck.columns.times import cast_times, check_zone, duration_text, parse_time, ticks_of
+from windeck.table.frequency import phase_of, step_of
+from windeck.table.local_times import is_utc, utc_times
 
 __all__ = ["DUPLICATES", "OFF_GRID", "Grid", "OffGrid", "grid_of"]
 
@@ -41,6 +41,8 @@ class Grid:
         Slots are counted in local times of this zone, and ticks are in UTC.
     off_grid : "error", "nearest" or "floor"
         The slot of a tick that is at none.
+    zoned : bool
+        Time stamps have a time zone: messages say that they are in UTC.
     """
 
     dtype: str
@@ -49,6 +51,7 @@ class Grid:
     months: bool = False
     zone: str | None = None
     off_grid: OffGrid = "error"
+    zoned: bool = False
 
     @property
     def even(self) -> bool:
@@ -116,24 +119,17 @@ class Grid:
     def _local(self, ticks: Int64s) -> Int64s:
         if self.zone is None:
             return ticks
-        unit = self._unit
-        moments = (
-            pa.array(ticks).cast(pa.timestamp(unit, "UTC")).cast(pa.timestamp(unit, self.zone))
-        )
-        return np.asarray(pc.local_timestamp(moments).cast(pa.int64()))
+        return local_times(ticks.view(self.dtype), self.zone).view(np.int64)
 
     def _utc(self, local: Int64s) -> Int64s:
-        """Return local ticks in UTC: the first of two, and the end of a time that is skipped."""
-        times = pa.array(local).cast(pa.timestamp(self._unit))
-        found = pc.assume_timezone(times, self.zone, ambiguous="earliest", nonexistent="latest")
-        return np.asarray(found.cast(pa.int64()))
-
-    @property
-    def _unit(self) -> str:
-        return str(np.datetime_data(np.dtype(self.dtype))[0])
+        assert self.zone is not None
+        return utc_times(local.view(self.dtype), self.zone).view(np.int64)
 
     def stamp(self, tick: int) -> str:
         """Return a tick as text."""
+        return self._text(tick) + (" UTC" if self.zoned else "")
+
+    def _text(self, tick: int) -> str:
         return str(np.array([tick]).view(self.dtype)[0]).replace("T", " ")
 
     def describe(self) -> str:
@@ -142,16 +138,23 @@ class Grid:
             return f"first days of every {self.step} months"
         if self.dtype == "int64":
             return f"steps of {self.step} from {self.origin}"
-        unit, count = np.datetime_data(np.dtype(self.dtype))
-        step = _in_large_unit(np.timedelta64(self.step * count, unit))  # type: ignore[call-overload]
-        zone = "" if self.zone is None else f" in the zone {self.zone}"
-        return f"steps of {step} from {self.stamp(self.origin)}{zone}"
+        step = duration_text(self.step, self.dtype)
+        if self.zone is None:
+            return f"steps of {step} from {self.stamp(self.origin)}"
+        return f"steps of {step} from {self._text(self.origin)} in the zone {self.zone}"
 
 
 def grid_of(
-    dtype: np.dtype[Any], step: Any, origin: Any, off_grid: str, zone: str | None
+    dtype: np.dtype[Any],
+    step: Any,
+    origin: Any,
+    off_grid: str,
+    zone: str | None,
+    stored: str | None = None,
 ) -> tuple[Grid, bool]:
     """Return the grid of options of `Table.regularize`, and whether series have their own origins.
+
+    `stored` is the time zone of the time stamps.
 
     Raises
     ------
@@ -169,11 +172,26 @@ def grid_of(
     if months and own:
         raise ValueError("`origin` must not be 'first' with a step of months, which begin on day 1")
     grid = Grid(str(dtype), _ticks(span, step, dtype, months), 0, months, off_grid=off_grid)  # type: ignore[arg-type]
+    grid = replace(grid, zoned=stored is not None)
     if zone is not None:
-        grid = replace(grid, zone=_checked_zone(zone, span, dtype, months))
+        zone = _checked_zone(zone, span, dtype, months)
+        grid = replace(grid, zone=None if is_utc(zone) else zone)
+    elif stored is not None and not is_utc(stored) and (months or _is_days(span)):
+        offset = stored[0] in "+-"
+        named = "the name of a zone as `time_zone`" if offset else f"time_zone={stored!r}"
+        raise ValueError(
+            f"`step` is {step!r}, and the timestamps are in the time zone {stored!r}, whose days "
+            f"are not those of UTC; expected {named} for days, weeks and months of local "
+            "time, or time_zone='UTC'"
+        )
+    phase = None if isinstance(span, int) else phase_of(step, "step")
+    if phase is not None and (own or (origin is None and not months)):
+        origin = _first_of_weeks(phase, step, own)
     if own:
         return grid, True
     first = _origin(grid, span, origin)
+    if phase is not None:
+        _check_phase(grid, phase, step, origin, first)
     return replace(grid, origin=first % grid.step), False
 
 
@@ -197,12 +215,49 @@ def _checked_zone(zone: str, span: Any, dtype: np.dtype[Any], months: bool) -> s
     check_zone(zone)
     if dtype.kind != "M" or str(np.datetime_data(dtype)[0]) not in ("s", "ms", "us", "ns"):
         raise TypeError(f"`time_zone` is for times of seconds or finer, got {dtype}")
-    if not months and span % _DAY != np.timedelta64(0):
+    if not months and not _is_days(span):
         raise ValueError(
             f"`time_zone` is {zone!r}, and `step` is {span}; expected whole days, weeks or months: "
-            "shorter steps are the same in every zone"
+            "shorter steps are counted in UTC, from `origin`"
         )
     return zone
+
+
+def _is_days(span: Any) -> bool:
+    """Return True for whole days and weeks."""
+    return not isinstance(span, int) and bool(span % _DAY == np.timedelta64(0))
+
+
+def _first_of_weeks(day: int, step: Any, own: bool) -> str:
+    """Return the origin of weeks that begin on a day; those of each series have their own."""
+    if own:
+        raise ValueError(
+            f"`step` is {step!r}, whose weeks begin on one day; expected a step without it for "
+            "origin='first'"
+        )
+    return str(np.datetime64(_MONDAY + day, "D"))
+
+
+def _check_phase(grid: Grid, phase: int, step: Any, origin: Any, first: int) -> None:
+    """Check that an origin is at the day of weeks, or the month of quarters and years, of a step.
+
+    Those that begin in other months than steps from January on need an origin: a step of several
+    years does not say which of them is the first.
+    """
+    if not grid.months:
+        stamp = np.array([first]).view(grid.dtype).astype("M8[D]").astype(np.int64)
+        if (int(stamp[0]) - _MONDAY - phase) % 7:
+            raise ValueError(
+                f"`step` is {step!r}, and `origin` is {origin!r}, another day of the week; "
+                "expected one of both"
+            )
+        return
+    unit = 3 if "Q" in str(getattr(step, "freqstr", step)) else 12
+    if (first - phase) % unit:
+        raise ValueError(
+            f"`step` is {step!r}, and `origin` is {origin!r}; expected step='{grid.step}MS' with a "
+            f"first month, such as origin='2024-{phase + 1:02}-01'"
+        )
 
 
 def _origin(grid: Grid, span: Any, origin: Any) -> int:
@@ -229,13 +284,3 @@ def _origin(grid: Grid, span: Any, origin: Any) -> int:
             raise ValueError(f"`origin` must be the first day of a month, got {origin!r}")
         return int(month.astype(np.int64))
     return int(cast_times(np.array([stamp]), grid.dtype, "`origin`").view(np.int64)[0])
-
-
-def _in_large_unit(span: np.timedelta64) -> np.timedelta64:
-    """Return a duration in the largest unit of which it is a multiple."""
-    for unit in ("W", "D", "h", "m", "s", "ms", "us"):
-        whole = np.timedelta64(1, unit)
-        if span >= whole and span % whole == np.timedelta64(0):
-            found: np.timedelta64 = (span // whole) * whole
-            return found
-    return span

@@ -14,11 +14,33 @@ from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 from windeck.columns.times import arrow_times, cast_times, ticks_of
 
-__all__ = ["clock_changes", "in_utc"]
+__all__ = ["clock_changes", "in_utc", "is_utc", "utc_times"]
 
 _DAY = np.timedelta64(1, "D")
+#: Names of UTC, as of Arrow, pandas and polars.
+_UTC = {"UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/GMT"}
 #: Months in which no country sets clocks back, and days between two such changes, at least.
 _NO_CHANGES, _BETWEEN_CHANGES = (1, 6, 7, 8, 12), 150
+
+
+def is_utc(zone: str) -> bool:
+    """Return True if local times of a zone are those of UTC."""
+    return zone in _UTC
+
+
+def utc_times(local: Array, zone: str) -> Array:
+    """Return local times of a zone in UTC: the first of two, and the end of a time that is skipped.
+
+    The inverse of `columns.calendar.local_times`. O(n).
+
+    Examples
+    --------
+    >>> utc_times(np.array(["2024-03-31T02:30"], "M8[s]"), "Europe/Berlin")
+    array(['2024-03-31T01:00:00'], dtype='datetime64[s]')
+    """
+    times = pa.array(arrow_times(local))
+    found = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="latest")
+    return np.array(found.cast(pa.int64())).view(local.dtype)
 
 
 def in_utc(time: ColumnData, offsets: Int64s, zone: str, names: Sequence[Any]) -> ColumnData:

@@ -11,6 +11,7 @@ import numpy as np
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array, Bits, Bools, Int64s, is_bits, is_floating
+from windeck.columns.times import duration_text
 from windeck.table import derived
 from windeck.table.construction import SeriesLayout
 from windeck.table.grid import Grid
@@ -104,7 +105,8 @@ class _Placing:
     def _off_grid(self, row: int) -> ValueError:
         where = self.grid.describe()
         if self.origins is not None:
-            where = f"steps of {self.grid.step} ticks from the first row of the series"
+            step = duration_text(self.grid.step, self.grid.dtype)
+            where = f"steps of {step} from the first row of the series"
         return ValueError(
             f"series {self.series(row)!r} has a row at {self.stamp(row)}, which is not on the grid "
             f"({where}); expected times on the grid, another `origin`, or off_grid='nearest' or "

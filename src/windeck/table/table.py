@@ -1098,10 +1098,12 @@ class Table:
         ----------
         step : text, timedelta, or int
             "15min", "1h", "D", "W", "MS", or an integer for integer timestamps. Months, quarters
-            and years are the first days of months.
+            and years ("MS", "QS", "YS") are the first days of months. "W-WED" is weeks from
+            Wednesday.
         origin : time, int, or "first"
             A time on the grid, of which all others are whole steps away. By default 1970-01-01 (of
-            weeks Monday 1970-01-05), and 0 for integers. "first": the first row of each series.
+            weeks Monday 1970-01-05), and 0 for integers. A time without an offset is one of UTC,
+            with `time_zone` a local one. "first": the first row of each series.
         off_grid : "error", "nearest" or "floor"
             What happens to a row between two steps: a ValueError that names series and time, or it
             moves to the nearest step (the earlier one of two), or to the one before.
@@ -1112,7 +1114,8 @@ class Table:
         time_zone : str, optional
             Zone in whose local time days, weeks and months begin, for timestamps in UTC; `origin`
             is a local time. A day is 23 to 25 hours then. Where clocks skip midnight it begins
-            after the change, where they show it twice, at the first. By default UTC.
+            after the change, where they show it twice, at the first. By default UTC; a table of
+            another time zone needs it for such steps. "UTC" is days of UTC.
         max_rows : int, optional
             ValueError if there would be more rows, as after one wrong time; it names the series and
             the times of its longest gap. By default ten times the rows of the table, and at least
@@ -1154,7 +1157,9 @@ class Table:
                 f"`duplicates` must be one of {', '.join(DUPLICATES)}, got {duplicates!r}"
             )
         most = None if max_rows is None else check_integer("max_rows", max_rows)
-        grid, own = grid_of(self.timestamps.dtype, step, origin, off_grid, time_zone)
+        grid, own = grid_of(
+            self.timestamps.dtype, step, origin, off_grid, time_zone, self.time_zone
+        )
         calendar = {name for name, one in self._columns.items() if one.calendar is not None}
         found = regular.regularize(
             {name: one for name, one in self._columns.items() if name not in calendar},

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck._util.text import unknown_column
-from windeck.columns.times import add_steps, arrow_times, cast_times, ticks_of
+from windeck.columns.times import arrow_times
 from windeck.table.construction import SeriesLayout
 from windeck.table.frames import index_names
 from windeck.table.table import Table
-from windeck.windows.filters import gap_in_units
 from windeck.windows.index import WindowSpan
 from windeck.windows.origins import channel_axis
 from windeck.windows.predictions import predictions_of
 from windeck.windows.scaler import in_original_units
 from windeck.windows.specification import Names, WindowSpec
+from windeck.windows.stamps_after import stamps_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# Days of a calendar month, of a quarter, of half a year and of a year.
-_CALENDAR_DAYS = {*range(28, 32), *range(90, 93), *range(181, 185), 365, 366}
 
 
 def inverse_transform(
@@ -190,82 +185,3 @@ def _series_ids(table: Table, series: Int64, ids: Sequence[str]) -> dict[str, An
     names = table.series_names
     parts = [names] if len(ids) == 1 else zip(*names, strict=True)
     return {name: pa.array(part).take(series) for name, part in zip(ids, parts, strict=True)}
-
-
-def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> npt.NDArray[Any]:
-    """Return the time stamps of rows; those after a series are continued by its step."""
-    stamps = table.timestamps
-    assert stamps is not None
-    last = table.offsets[series + 1] - 1
-    after = np.flatnonzero(rows > last)
-    found = stamps[np.minimum(rows, last)]
-    if not len(after):
-        return found
-    number = (rows - last)[after]
-    if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
-        months = int(step.astype("m8[M]").astype(np.int64))
-        found[after] = _add_months(stamps, table.offsets, series[after], number * months)
-        return found
-    if step is not None:
-        step = np.timedelta64(step) if isinstance(step, timedelta) else step
-        steps = np.full(len(after), gap_in_units(step, stamps, name="step"), dtype=np.int64)
-    else:
-        steps = _usual_steps(table)[series[after]]
-    found[after] = add_steps(found[after], number, steps)
-    return found
-
-
-def _usual_steps(table: Table) -> Int64:
-    """Return the usual step of each series in the unit of the time stamps, else that of all.
-
-    Raises
-    ------
-    ValueError
-        If no series has a step, or steps are those of a calendar, which differ in length.
-    """
-    steps, report = table.report.steps, table.report
-    common = table.step
-    if common is None:
-        raise ValueError("no series has two different time stamps, expected `step`")
-    if isinstance(common, np.timedelta64) and np.datetime_data(common.dtype)[0] not in "MY":
-        unit, count = np.datetime_data(common.dtype)
-        day = ticks_of(np.timedelta64(1, "D"), f"M8[{count}{unit}]")
-        lengths = [days * day for days in _CALENDAR_DAYS if days * day < 1 << 63]
-        uneven = np.flatnonzero(np.isin(steps, lengths) & (report.irregular > 0))
-        if len(uneven) and day >= 1:
-            raise ValueError(
-                f"series {table.series_names[uneven[0]]!r} has steps of about "
-                f"{int(steps[uneven[0]] // day)} days that differ in length, expected `step`, such "
-                "as np.timedelta64(1, 'M')"
-            )
-    return np.where(steps > 0, steps, np.asarray(common).astype(np.int64))
-
-
-def _add_months(
-    stamps: npt.NDArray[Any], offsets: Int64, series: Int64, months: Int64
-) -> npt.NDArray[Any]:
-    """Return the last stamps of series, months later: on the same day, or the months' last days."""
-    if stamps.dtype.kind != "M":
-        raise TypeError(f"`step` must be an integer, as the timestamps are {stamps.dtype}")
-    row = offsets[series + 1] - 1
-    last = stamps[row]
-    before = stamps[np.maximum(row - 1, offsets[series])]
-    month = last.astype("M8[M]")
-    at_end = _is_last_day(last) & _is_last_day(before)
-    days = last.astype("M8[D]") - month.astype("M8[D]")
-    if ((days >= np.timedelta64(28, "D")) & ~at_end).any():
-        raise ValueError(
-            "a series ends after the 28th of a month but not on its last day, expected time stamps "
-            "that every month has"
-        )
-    later = cast_times(month + months, stamps.dtype) + (last - month.astype(stamps.dtype))
-    to_next = (month + 1).astype(stamps.dtype) - last
-    ends = cast_times(month + months + 1, stamps.dtype) - to_next
-    found: npt.NDArray[Any] = np.where(at_end, ends, later)
-    return found
-
-
-def _is_last_day(stamps: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    day = stamps.astype("M8[D]")
-    found: npt.NDArray[np.bool_] = (day + 1).astype("M8[M]") != day.astype("M8[M]")
-    return found

@@ -26,10 +26,10 @@ from windeck.table.series import match_names, plain_names
 from windeck.table.streamed import StreamedColumn
 from windeck.table.table import Table
 from windeck.windows.filters import WindowReport, describe_steps
-from windeck.windows.forecasts import stamps_at
 from windeck.windows.future_frames import is_frame, table_of
 from windeck.windows.index import PAD_START, WindowRuns, WindowSpan
 from windeck.windows.specification import ColumnRoles, WindowSpec
+from windeck.windows.stamps_after import stamps_at
 from windeck.windows.subset import WindowSelection
 
 
@@ -458,18 +458,19 @@ def _rows_at(future: Table, names: Sequence[Any], series: Int64, time: Array) ->
         found[lost] = _first_rows(stamps, future.offsets, numbers[lost], same_unit[lost])
         there[lost] = _are_at(stamps, found[lost], end[lost], same_unit[lost])
     there &= same_unit.astype(time.dtype) == time
+    utc = "" if future.time_zone is None else " UTC"
     if not there.all():
         place = int(np.argmin(there))
         raise ValueError(
             f"`future` has no row of series {names[series[place]]!r} at "
-            f"{time[place]} ({int((~there).sum())} rows are missing in all); expected a row for "
-            "each future step of each series"
+            f"{time[place]}{utc} ({int((~there).sum())} rows are missing in all); expected a row "
+            "for each future step of each series"
         )
     twice = (found + 1 < end) & (stamps[np.minimum(found + 1, len(stamps) - 1)] == same_unit)
     if twice.any():
         place = int(np.argmax(twice))
         raise ValueError(
-            f"`future` has series {names[series[place]]!r} twice at {time[place]}, "
+            f"`future` has series {names[series[place]]!r} twice at {time[place]}{utc}, "
             "expected one row for each time stamp"
         )
     return found

@@ -1085,7 +1085,9 @@ class Windows:
             A name for each column. Default: the target columns.
         step
             Time from one row to the next where a series has ended: a duration as for `max_gap`, or
-            months such as ``np.timedelta64(1, "M")``. Default: the usual step of each series.
+            months such as ``np.timedelta64(1, "M")``, ``"MS"`` or ``"QS"``, which keep the day of
+            the month, or its last day. Whole days and months are added to local times of the time
+            zone of the table. Default: the usual step of each series.
         scaled
             Must be given if these windows have a scaler. True: predictions are scaled as batches
             are, and the table has them in original units, see `inverse_transform`. False: they are

@@ -1,0 +1,207 @@
+"""Time stamps after the end of a series: steps of one length, or of local days and months."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from windeck._util.indices import Int64
+from windeck.columns.calendar import local_times
+from windeck.columns.dtypes import Array, Bools
+from windeck.columns.times import add_steps, cast_times, ticks_of
+from windeck.table.frequency import step_of
+from windeck.table.local_times import is_utc, utc_times
+from windeck.table.table import Table
+from windeck.windows.filters import gap_in_units
+
+__all__ = ["stamps_at"]
+
+#: Days of a calendar month, of a quarter, of half a year and of a year, and their months.
+_CALENDAR_DAYS = {
+    **dict.fromkeys(range(28, 32), 1),
+    **dict.fromkeys(range(90, 93), 3),
+    **dict.fromkeys(range(181, 185), 6),
+    **dict.fromkeys((365, 366), 12),
+}
+#: Rows at the end of a series, and how many of them are compared, to tell local days from others.
+#: Of days these are more than a year, with all changes of clocks.
+_ROWS, _COMPARED = 384, 24
+_DAY, _LONGEST_CHANGE = np.timedelta64(1, "D"), np.timedelta64(2, "h")
+
+
+def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
+    """Return the time stamps of rows; those after a series are continued by its step.
+
+    In a time zone other than UTC whole days and months are added to local times.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `step` is wrong, or None where the steps of a series are unknown or those of a calendar.
+    OverflowError
+        A stamp is out of range.
+    """
+    stamps = table.timestamps
+    assert stamps is not None
+    last = table.offsets[series + 1] - 1
+    after = np.flatnonzero(rows > last)
+    found = stamps[np.minimum(rows, last)]
+    if not len(after):
+        return found
+    used, place = np.unique(series[after], return_inverse=True)
+    number = (rows - last)[after]
+    if isinstance(step, str) or hasattr(step, "freqstr"):
+        step = step_of(step, "step")
+    if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
+        months = int(step.astype("m8[M]").astype(np.int64))
+        found[after] = _add_months(table, used, place, number * months)
+        return found
+    steps, local = _steps_of(table, used, step)
+    found[after] = add_steps(found[after], number, steps[place])
+    zone, places = _zone_of(table), np.flatnonzero(local[place])
+    if zone is not None and len(places):
+        ends = _local_ends(table, zone, used)[0][place[places]]
+        moved = add_steps(ends, number[places], steps[place[places]])
+        found[after[places]] = utc_times(moved, zone)
+    return found
+
+
+def _zone_of(table: Table) -> str | None:
+    """Return the time zone of a table whose local times are not those of UTC."""
+    zone = table.time_zone
+    return None if zone is None or is_utc(zone) else zone
+
+
+def _steps_of(table: Table, series: Int64, step: Any) -> tuple[Int64, Bools]:
+    """Return steps of series in the unit of the time stamps, and which are of local days."""
+    if step is None:
+        return _usual_steps(table, series)
+    assert table.timestamps is not None
+    dtype = table.timestamps.dtype
+    step = np.timedelta64(step) if isinstance(step, timedelta) else step
+    ticks = gap_in_units(step, table.timestamps, name="step")
+    days = _zone_of(table) is not None and ticks % ticks_of(_DAY, dtype) == 0
+    return np.full(len(series), ticks, dtype=np.int64), np.full(len(series), days)
+
+
+def _usual_steps(table: Table, series: Int64) -> tuple[Int64, Bools]:
+    """Return the usual steps of series, else that of all, and which are of local days.
+
+    Raises
+    ------
+    ValueError
+        If no series has a step, or steps are those of a calendar, which differ in length.
+    """
+    known, common, stamps = table.report.steps, table.step, table.timestamps
+    assert stamps is not None
+    if common is None:
+        raise ValueError("no series has two different time stamps, expected `step`")
+    typical = int(np.argmax(known == np.asarray(common).astype(np.int64)))
+    alike = np.where(known[series] > 0, series, typical)
+    steps, local = known[alike], np.zeros(len(series), dtype=np.bool_)
+    if stamps.dtype.kind != "M" or np.datetime_data(stamps.dtype)[0] in "MY":
+        return steps, local
+    day = ticks_of(_DAY, stamps.dtype)
+    zone = _zone_of(table)
+    if zone is not None:
+        days = (steps + day // 2) // day
+        change = ticks_of(_LONGEST_CHANGE, stamps.dtype)
+        near = np.flatnonzero((days > 0) & (np.abs(steps - days * day) <= change))
+        local[near] = _has_local_days(table, zone, alike[near])
+        steps = np.where(local, days * day, steps)
+    _check_even(table, series, steps, day)
+    return steps, local
+
+
+def _check_even(table: Table, series: Int64, steps: Int64, day: int) -> None:
+    """Raise ValueError for irregular series whose usual step is a month, or some months."""
+    lengths = [days * day for days in _CALENDAR_DAYS if days * day < 1 << 63]
+    uneven = np.flatnonzero(np.isin(steps, lengths) & (table.report.irregular[series] > 0))
+    if len(uneven) and day >= 1:
+        days = int(steps[uneven[0]] // day)
+        raise ValueError(
+            f"series {table.series_names[series[uneven[0]]]!r} has steps of about {days} days that "
+            "differ in length, expected `step`, such as "
+            f"np.timedelta64({_CALENDAR_DAYS[days]}, 'M')"
+        )
+
+
+def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
+    """Return which series have rows at one local time; O(series) time and memory.
+
+    Those whose rows are at one time of UTC as well, without a change of clocks, are among them.
+    """
+    stamps = table.timestamps
+    assert stamps is not None
+    local, last = _local_ends(table, zone, series)
+    first, end = table.offsets[series], table.offsets[series + 1] - 1
+    back = -(-np.minimum(end - first, _ROWS)[:, None] * np.arange(1, _COMPARED + 1) // _COMPARED)
+    rows = stamps[(end[:, None] - back).ravel()]
+    day = _DAY.astype(f"m8[{np.datetime_data(stamps.dtype)[0]}]")
+    none = np.timedelta64(0)
+    shape = back.shape
+    in_zone = (local[:, None] - local_times(rows, zone).reshape(shape)) % day == none
+    in_utc = (last[:, None] - rows.reshape(shape)) % day == none
+    many = in_zone.sum(axis=1)
+    found: Bools = (2 * many > _COMPARED) & (many >= in_utc.sum(axis=1))
+    return found
+
+
+def _local_ends(table: Table, zone: str, series: Int64) -> tuple[Array, Array]:
+    """Return the last stamps of series in local time, and in UTC.
+
+    A last stamp that clocks moved, as they skipped its time of the day, is at this time again.
+    """
+    stamps, offsets = table.timestamps, table.offsets
+    assert stamps is not None
+    row = offsets[series + 1] - 1
+    last = stamps[row]
+    local = local_times(last, zone)
+    before = local_times(stamps[np.maximum(row - 1, offsets[series])], zone)
+    usual = local.astype("M8[D]").astype(local.dtype) + _time_of_day(before)
+    return np.where(utc_times(usual, zone) == last, usual, local), last
+
+
+def _time_of_day(stamps: Array) -> Array:
+    found: Array = stamps - stamps.astype("M8[D]").astype(stamps.dtype)
+    return found
+
+
+def _add_months(table: Table, series: Int64, place: Int64, months: Int64) -> Array:
+    """Return the last stamps of series, months later: on the same day, or the months' last days."""
+    stamps, offsets = table.timestamps, table.offsets
+    assert stamps is not None
+    if stamps.dtype.kind != "M":
+        raise TypeError(f"`step` must be an integer, as the timestamps are {stamps.dtype}")
+    row = offsets[series + 1] - 1
+    before = stamps[np.maximum(row - 1, offsets[series])]
+    zone = _zone_of(table)
+    if zone is None:
+        return _months_later(stamps[row][place], before[place], months)
+    last = _local_ends(table, zone, series)[0][place]
+    return utc_times(_months_later(last, local_times(before, zone)[place], months), zone)
+
+
+def _months_later(last: Array, before: Array, months: Int64) -> Array:
+    """Return stamps months later; those that are last days, with those before, stay last days."""
+    month = last.astype("M8[M]")
+    at_end = _is_last_day(last) & _is_last_day(before)
+    days = last.astype("M8[D]") - month.astype("M8[D]")
+    if ((days >= np.timedelta64(28, "D")) & ~at_end).any():
+        raise ValueError(
+            "a series ends after the 28th of a month but not on its last day, expected time stamps "
+            "that every month has"
+        )
+    later = cast_times(month + months, last.dtype) + (last - month.astype(last.dtype))
+    to_next = (month + 1).astype(last.dtype) - last
+    ends = cast_times(month + months + 1, last.dtype) - to_next
+    found: Array = np.where(at_end, ends, later)
+    return found
+
+
+def _is_last_day(stamps: Array) -> Bools:
+    day = stamps.astype("M8[D]")
+    found: Bools = (day + 1).astype("M8[M]") != day.astype("M8[M]")
+    return found
