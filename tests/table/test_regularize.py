@@ -181,6 +181,21 @@ def test_days_of_a_zone_equal_the_model(zone: str, step: str, days: int, off_gri
     check(table, model, step, **options)
 
 
+@pytest.mark.parametrize("duplicates", ["first", "last", "mean"])
+def test_a_day_that_clocks_show_again_ends_once(duplicates: Any) -> None:
+    """At 00:01 of Sunday clocks in St. John's went back to 23:01 of Saturday."""
+    times = np.arange("2010-11-06T20:00", "2010-11-07T08:00", 30, dtype="M8[s]")
+    column = pa.array(times).cast(pa.timestamp("s", "UTC"))
+    rows = pa.table({"t": column, "y": np.arange(1440.0)})
+    table = wd.Table.from_arrow(rows, timestamp_column="t")
+    zone = "America/St_Johns"
+    found = table.regularize("D", time_zone=zone, off_grid="floor", duplicates=duplicates)
+    sunday = int((times < np.datetime64("2010-11-07T02:30")).sum())
+    parts = np.split(np.arange(1440.0), [sunday])
+    means = {"first": [p[0] for p in parts], "last": [p[-1] for p in parts]}
+    np.testing.assert_array_equal(found["y"], means.get(duplicates, [p.mean() for p in parts]))
+
+
 def irregular(rows: int = 4) -> wd.Table:
     columns = {"load": np.arange(float(rows)), "t": 10 * np.arange(rows) ** 2}
     return wd.Table.from_columns(columns, timestamp_column="t")

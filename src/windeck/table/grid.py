@@ -73,6 +73,8 @@ class Grid:
             local = local - self._local(origin)
         slots, off = self._floor(local, 0 if origin is not None else self.origin)
         if self.zone is not None:
+            # Clocks that are set back over midnight show the day before again.
+            slots = slots + (self.ticks(slots + 1, origin) <= ticks)
             # A day may begin at another time than midnight, which its clocks skip.
             off = self.ticks(slots, origin) != ticks
         if self.off_grid != "nearest" or not off.any():
