@@ -1058,7 +1058,8 @@ class Table:
         Notes
         -----
         O(rows) time; the values take `dtype` for each row and column. Windows of a forecast need
-        them as past covariates, or events that are planned in the rows of the future.
+        them as past covariates, or events that are planned in the rows of the future. The rows are
+        those of this table: call `regularize` first, which does not count again.
 
         Examples
         --------
@@ -1092,7 +1093,7 @@ class Table:
         Rows that are added are missing in all columns: NaN in floating ones, else null. Columns
         keep their dtypes and categories; integers stay integers. The first row of a series is never
         an added one, so static covariates are unchanged. Calendar features are computed for all
-        rows.
+        rows. Columns of `with_steps_since` are not: add them to the result.
 
         Parameters
         ----------
