@@ -151,6 +151,7 @@ def test_a_level_of_dates_is_the_time() -> None:
     index = pd.MultiIndex.from_product([["a", "b"], days], names=["site", "day"])
     table = wd.Table.from_pandas(pd.DataFrame({"load": np.arange(4.0)}, index=index))
     assert (table.id_columns, table.timestamp_column) == (("site",), "day")
+    assert table.timestamps is not None
     assert table.timestamps.astype("M8[D]").tolist() == days * 2
     alone = pd.DataFrame({"load": np.arange(2.0)}, index=pd.Index(days))
     assert wd.Table.from_pandas(alone).timestamp_column == "timestamp"

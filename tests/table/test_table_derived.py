@@ -379,7 +379,7 @@ def test_bad_dates(
 def test_ids_of_dates_without_a_series_are_named(ids: str | list[str]) -> None:
     table, days, _ = by_country()
     days = days.append_column("site", pa.array(["b", "a", "a"]))
-    options = {"date_column": "day", "id_columns": ids}
+    options: dict[str, Any] = {"date_column": "day", "id_columns": ids}
     both = pa.concat_tables([days, days.set_column(0, "country", pa.array(["dk"] * 3)).slice(0, 1)])
     days, both = (one if ids != "country" else one.drop_columns("site") for one in (days, both))
     name = "'dk'" if ids == "country" else re.escape("('dk', 'b')")

@@ -347,12 +347,14 @@ def test_indices_out_of_range() -> None:
 def test_ids_and_time_are_no_value_columns(role: str) -> None:
     data = {"site": ["a"] * 9, "at": np.arange(9), "load": np.arange(9.0)}
     table = wd.Table.from_columns(data, id_columns="site", timestamp_column="at")
+    named: dict[str, Any] = {role: "site"}
+    timed: dict[str, Any] = {role: ["at"]}
     message = f"`{role}` has 'site', which is an id column of the table and no value column"
     with pytest.raises(KeyError, match=message) as caught:
-        wd.Windows(table, context_length=2, **{role: "site"})
+        wd.Windows(table, context_length=2, **named)
     assert "data.append_column('site_value', data['site'])" in str(caught.value)
     with pytest.raises(KeyError, match=f"`{role}` has 'at', which is the time column of the table"):
-        wd.Windows(table, context_length=2, **{role: ["at"]})
+        wd.Windows(table, context_length=2, **timed)
     arrow = table.to_arrow()
     copied = wd.Table.from_arrow(
         arrow.append_column("site_value", arrow["site"]), id_columns="site",
