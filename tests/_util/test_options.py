@@ -437,3 +437,17 @@ def test_seeds_of_sources_that_shuffle_themselves_have_an_effect() -> None:
     assert not torch.equal(first["start"], second["start"])
     state = wd.Loader(windows(), batch_size=2, shuffle=True).state_dict()
     wd.Loader(windows(), batch_size=2, shuffle=True, seed=0).load_state_dict(state)
+
+
+STEPPED = ("Table.regularize", "prepare", "Windows.latest", "Windows.prediction_table")
+
+
+@pytest.mark.parametrize("call", STEPPED)
+def test_a_frequency_is_a_step(call: str) -> None:
+    with pytest.raises(TypeError, match=f"{call} has no option `freq`, which is `step` here"):
+        owner_of(call)(None, freq="1h")
+
+
+def test_a_misspelt_name_of_another_library_is_explained() -> None:
+    with pytest.raises(TypeError, match=r"no option `num_worker`, which is `prefetch` here: batch"):
+        wd.Loader([], batch_size=1, num_worker=4)  # type: ignore[call-arg]

@@ -474,3 +474,12 @@ def test_nab_equals_polars() -> None:
             found["value"][observed], expected["value"].drop_nulls().to_numpy(), rtol=1e-12
         )
         assert not found.report.irregular.any()
+
+
+def test_rows_that_are_added_are_counted_as_missing() -> None:
+    columns = {"load": np.array([1.0, np.nan, 4.0]), "t": np.array([0, 1, 4], dtype="M8[h]")}
+    table = wd.Table.from_columns(columns, timestamp_column="t").with_missing_counts()
+    assert table.column("load").missing == 1
+    regular = table.regularize("1h")
+    assert regular["load"].shape == (5,)
+    assert regular.column("load").missing == 3

@@ -460,3 +460,35 @@ def test_events_that_are_none() -> None:
         table.with_steps_since("x", dtype="int32")
     with pytest.raises(KeyError, match="the table has no column 'rain'"):
         table.with_steps_since("rain")
+
+
+@pytest.mark.parametrize("unit", ["D", "W", "M", "Y"])
+def test_dates_have_no_zone(unit: str) -> None:
+    table = stamped(np.arange(3).astype(f"M8[{unit}]"))
+    days = pa.table({"date": np.array(["2024-01-02"], dtype="M8[D]")})
+    message = r"`time_zone` is 'Europe/Berlin', and the timestamps are dates .*; expected times"
+    with pytest.raises(TypeError, match=message):
+        table.with_dates(days, time_zone="Europe/Berlin")
+    with pytest.raises(TypeError, match=message):
+        table.with_calendar("hour", time_zone="Europe/Berlin")
+
+
+def test_a_column_of_zones_that_was_replaced_is_named() -> None:
+    zones = pa.array(["Europe/Berlin"] * 6).dictionary_encode()
+    columns = {"x": np.arange(6.0), "zone": zones, "t": np.arange(6).astype("M8[h]")}
+    table = wd.Table.from_columns(columns, timestamp_column="t")
+    table = table.with_calendar("hour", time_zone="zone").with_columns({"zone": np.zeros(6)})
+    windows = wd.Windows(
+        table,
+        context_length=2,
+        prediction_length=2,
+        target_columns="x",
+        known_covariates=["hour_sin", "hour_cos"],
+    )
+    with pytest.raises(ValueError, match=r"column 'zone', the zones of 'hour_sin', is float64 now"):
+        windows.latest(future=True)
+
+
+def test_head_has_the_first_rows_of_the_table() -> None:
+    table = stamped(np.arange(4).astype("M8[h]"), [0, 1, 4])
+    assert table.head(3)["load"].to_pylist() == [0.0, 1.0, 2.0]

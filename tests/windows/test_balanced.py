@@ -423,3 +423,16 @@ def test_complex_weights_are_refused(option: str) -> None:
     many = 2 if option == "weights" else len(windows)
     with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got complex128"):
         windows.balanced(**{option: np.full(many, 1 + 1j)})
+
+
+def test_a_half_life_needs_steps_of_series_with_windows_alone() -> None:
+    hours = np.concatenate([np.arange(50), np.cumsum(np.arange(50) % 7 + 1), np.arange(50) * 24])
+    columns = {"x": np.arange(150.0), "t": hours.astype("M8[h]")}
+    table = wd.Table.from_columns(columns, timestamp_column="t", offsets=[0, 50, 100, 150])
+    windows = wd.Windows(table, context_length=3)
+    with pytest.raises(ValueError, match="series 1 is irregular"):
+        windows.balanced(half_life="5h")
+    part = windows.subset(series=[0])
+    assert part.balanced(half_life="5h").fingerprint == part.balanced(half_life=5).fingerprint
+    with pytest.raises(ValueError, match="must be a step or longer, got '5h' for series 2"):
+        windows.subset(series=[0, 2]).balanced(half_life="5h")

@@ -709,3 +709,16 @@ def test_a_killed_loader_resumes_with_categories_of_json(tmp_path: Path) -> None
     assert len(found) == len(expected) - 5
     for one, other in zip(found, expected[5:], strict=True):
         assert_same(one, other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"format": 1, "columns": {"shop": {"kind": "integer", "values": [7]}, '
+        '"shop": {"kind": "integer", "values": [9]}}}',
+        '{"format": 1, "columns": {"a": {"kind": "integer", "values": [7], "values": [9]}}}',
+    ],
+)
+def test_json_with_a_repeated_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"the key '(shop|values)' is repeated, expected each key"):
+        wd.Categories.from_json(text)

@@ -102,6 +102,15 @@ def test_nulls_do_not_count(mixed: wd.Table) -> None:
     assert windows_of(table).gather([1])["past_target"].tolist() == [[[1.5, 0], [2.5, 2]]]
 
 
+def test_values_in_null_slots_do_not_count() -> None:
+    validity = pa.py_buffer(np.packbits([1, 0, 1], bitorder="little").tobytes())
+    values = pa.py_buffer(np.array([1, 2**53 + 1, 2], dtype=np.int64).tobytes())
+    count = pa.Array.from_buffers(pa.int64(), 3, [validity, values])
+    table = wd.Table.from_arrow(pa.table({"load": [0.5, 1.5, 2.5], "count": count}))
+    assert table["count"][1] == 2**53 + 1
+    assert windows_of(table).gather([1])["past_target_mask"][0, :, 1].tolist() == [False, True]
+
+
 def test_scaled_integers_are_cast_without_a_check() -> None:
     table = table_of(load=np.arange(3.0), count=np.array([0, 2**53 + 1, 2]))
     scaler = wd.Scaler.fit(table)

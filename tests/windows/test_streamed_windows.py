@@ -345,3 +345,14 @@ def test_an_error_in_the_background_is_raised_and_can_be_retried(
     failing = False
     take()
     assert seen == wd.Windows(memory, **OPTIONS).window_starts().tolist()
+
+
+def test_keys_without_columns_read_no_rows(files: list[Path]) -> None:
+    table = wd.Table.read(files, columns="load", in_memory=False)
+    windows = wd.Windows(table, context_length=4, keys=["series_id", "start"])
+    found = windows.gather([0, 9])
+    assert {key: array.tolist() for key, array in found.items()} == {
+        "series_id": [0, 0],
+        "start": [0, 9],
+    }
+    assert sum(len(batch["start"]) for batch in wd.Loader(windows, batch_size=16)) == len(windows)

@@ -55,6 +55,10 @@ WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Table.read", "rows"): ("nrows", "n_rows", "skiprows"),
     ("Table.read", "dtype"): ("dtypes",),
     ("Table.read", "in_memory"): ("memory_map",),
+    ("Table.regularize", "step"): ("freq",),
+    ("prepare", "step"): ("freq",),
+    ("Windows.latest", "step"): ("freq",),
+    ("Windows.prediction_table", "step"): ("freq",),
     ("Scaler.fit", "kind"): ("method", "strategy"),
     ("EmbeddingTable", "dim"): ("embedding_dim",),
     ("EmbeddingTable", "lr"): ("learning_rate",),
@@ -263,21 +267,29 @@ def _explain(call: str, name: str, options: list[str]) -> str:
     found = f"{call} has no option `{name}`"
     calls = sorted(_options.keys() | NOTES.keys() | {owner for owner, _ in WORDS})
     calls.sort(key=lambda owner: _distance(owner, call))
+    near = difflib.get_close_matches(name.lower(), options, n=1, cutoff=0.8)
+    word = name if near else _similar_word(call, name)
     for owner in calls:
-        note, is_near = NOTES.get(owner, {}).get(name), _distance(owner, call) < 2
+        note, is_near = NOTES.get(owner, {}).get(word), _distance(owner, call) < 2
         option = next(
-            (o for (own, o), names in WORDS.items() if own == owner and name in names), ""
+            (o for (own, o), names in WORDS.items() if own == owner and word in names), ""
         )
         if option:
             of_owner = "" if is_near and option in options else f" of {owner}"
             return f"{found}, which is `{option}`{of_owner} here: {note or 'see docs/words.md'}"
         if note and is_near:
             return f"{found}: {note}"
-    near = difflib.get_close_matches(name.lower(), options, n=1, cutoff=0.8)
     others = [other for other in calls if name in _options.get(other, ())]
     if others and not near:
         return f"{found}, which is an option of {' and '.join(others[:3])}"
     return f"{found}; {similar_names(name, options)}"
+
+
+def _similar_word(call: str, name: str) -> str:
+    """Return the name that another library has for an option of the call, if one is alike."""
+    words = [word for (own, _), names in WORDS.items() if own == call for word in names]
+    words += NOTES.get(call, {})
+    return next(iter(difflib.get_close_matches(name.lower(), words, n=1, cutoff=0.9)), name)
 
 
 def _distance(owner: str, call: str) -> int:

@@ -270,6 +270,8 @@ class RowReader:
         FileNotFoundError, ValueError
             A file was deleted, changed or is damaged; the message names it.
         """
+        if not names:
+            return {}
         self._drop_parts()  # Groups of rows need the memory.
         whole = self._builders(names, int((highs - lows).sum()))
         portions = self._portions_of_files(names, lows, highs)

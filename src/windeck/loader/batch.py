@@ -315,7 +315,6 @@ class BatchBuilder:
     ) -> None:
         methods = stream.methods
         self._methods = methods
-        self._bits = methods.torch_dtypes
         self._options = methods.threads_option(threads)
         #: Device that batches are copied to; None if they stay in host memory.
         self.target_device = device if device is not None and device.type != "cpu" else None
@@ -363,7 +362,8 @@ class BatchBuilder:
                 else:
                     samples = epoch.take(positions - first)
                 rows = epoch.gather(samples, **self._options)
-                batches, nbytes = cut_rows(rows, len(samples), count, self._bits), 0
+                bits = self._methods.torch_dtypes
+                batches, nbytes = cut_rows(rows, len(samples), count, bits), 0
                 for array in rows.values():
                     nbytes += array.nbytes
                 if self._methods.whole is not None:

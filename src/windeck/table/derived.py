@@ -80,11 +80,7 @@ def calendar_features(
     zones: tuple[str | None, str | None] = (None, None)
     if zone is not None:
         zones = _zone_of(zone, columns)
-        if stamps is not None and np.datetime_data(stamps.dtype)[0] in ("Y", "M", "W", "D"):
-            raise TypeError(
-                f"`time_zone` is {zone!r}, and the timestamps are dates ({stamps.dtype}), which "
-                "have no zone; expected times"
-            )
+        check_times(zone, stamps)
     found = features_of(kinds, encoding, dtype, *zones)
     if set(kinds) - {AGE} and (stamps is None or stamps.dtype.kind != "M"):
         given = "none" if stamps is None else str(stamps.dtype)
@@ -96,6 +92,17 @@ def calendar_features(
                 "expected another name, or a feature that the table lacks"
             )
     return found
+
+
+def check_times(zone: str | None, stamps: Array | None) -> None:
+    """Raise TypeError for a zone of time stamps that are dates."""
+    if zone is None or stamps is None or stamps.dtype.kind != "M":
+        return
+    if np.datetime_data(stamps.dtype)[0] in ("Y", "M", "W", "D"):
+        raise TypeError(
+            f"`time_zone` is {zone!r}, and the timestamps are dates ({stamps.dtype}), which have "
+            "no zone; expected times"
+        )
 
 
 def _zone_of(zone: str, columns: Mapping[str, ColumnData]) -> tuple[str, None] | tuple[None, str]:
@@ -138,7 +145,11 @@ def context_of(
     if feature.zone_column is None:
         return None
     column = columns[feature.zone_column]
-    assert column.categories is not None
+    if column.categories is None:
+        raise ValueError(
+            f"column {feature.zone_column!r}, the zones of {feature.name!r}, is {column.dtype} "
+            "now; expected names of zones, as when the feature was computed"
+        )
     zones: Array = np.array(column.categories)[column.values[rows]]
     return zones
 

@@ -1022,6 +1022,7 @@ class Table:
         if self.timestamps is None or self.timestamps.dtype.kind != "M":
             given = "none" if self.timestamps is None else str(self.timestamps.dtype)
             raise TypeError(f"dates need time stamps of dates or times, got {given}")
+        derived.check_times(time_zone, self.timestamps)
         made = derived.dated_features(
             days,
             date_column,
@@ -1303,7 +1304,7 @@ class Table:
         return polars.from_arrow(self.to_arrow())
 
     def head(self, rows: int = 5) -> Any:
-        """Return the first rows of the first series as a `pyarrow.Table`; see `to_arrow`.
+        """Return the first rows of the table as a `pyarrow.Table`; see `to_arrow`.
 
         Of a table in files it reads these rows.
 

@@ -325,23 +325,31 @@ def _apportion(length: int, shares: np.ndarray[Any, Any]) -> Int64:
     return counts
 
 
-def rows_of(half_life: Any, stamps: Any, report: OrderReport, names: tuple[Any, ...]) -> Int64:
+def rows_of(
+    half_life: Any,
+    stamps: Any,
+    report: OrderReport,
+    names: tuple[Any, ...],
+    index: _core.WindowIndex,
+) -> Int64:
     """Return a half-life as a number of rows of each series, from rows or a duration.
 
-    `stamps`, `report` and `names` are those of a table.
+    `stamps`, `report` and `names` are those of a table, and `index` that of windows. Only series
+    with windows need a usual step.
     """
     if not isinstance(half_life, (str, timedelta, np.timedelta64)):
         rows = check_integer("half_life", half_life, least=1)
         return np.full(len(names), rows, dtype=np.int64)
     ticks = gap_in_units(half_life, stamps, "half_life")
-    uneven = np.flatnonzero(report.irregular)
+    live = np.diff(_first_windows(len(names), index)) > 0
+    uneven = np.flatnonzero((report.irregular > 0) & live)
     if len(uneven):
         raise ValueError(
             f"`half_life` is {half_life!r}, and series {names[uneven[0]]!r} is irregular; expected "
             "a number of rows, or series of table.regularize()"
         )
     found: Int64 = ticks // np.maximum(report.steps, 1)
-    short = np.flatnonzero((found < 1) & (report.steps > 0))
+    short = np.flatnonzero((found < 1) & (report.steps > 0) & live)
     if len(short):
         raise ValueError(
             f"`half_life` must be a step or longer, got {half_life!r} for series "

@@ -14,6 +14,7 @@ import numpy as np
 
 from windeck._util.fingerprints import digest
 from windeck._util.html import html_table
+from windeck._util.options import explain_options
 from windeck._util.terminal import escaped
 from windeck._util.text import parse_json, some_names, unknown_column
 from windeck._util.validation import check_format, check_integer
@@ -41,6 +42,7 @@ FORMAT = 1
 _PYTHON_TYPES = {"text": str, "integer": int, "bool": bool}
 
 
+@explain_options
 @dataclass(frozen=True, eq=False, repr=False)
 class Categories:
     """The values of columns that have codes, as `torch.nn.Embedding` takes them.
@@ -189,7 +191,7 @@ class Categories:
         >>> wd.Categories.from_json(categories.to_json()) == categories
         True
         """
-        plain = parse_json(text, "the categories")
+        plain = parse_json(text, "the categories", object_pairs_hook=_unique_keys)
         _expect(isinstance(plain, dict), "it is not an object")
         check_format("the categories' JSON", plain.get("format"), FORMAT)
         columns = plain.get("columns")
@@ -279,6 +281,16 @@ def _choose_columns(
             raise unknown_column(name, table.column_names)
         category_kind(table.column(name))
     return names
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a ValueError for a key that is repeated."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise ValueError(f"the key {twice[:60]!r} is repeated, expected each key once")
+    return found
 
 
 def _parse_values(name: str, entry: Any) -> CategoryValues:

@@ -741,8 +741,9 @@ class Windows:
             weights. A duration is a number of usual steps of each series.
         window_weights : numbers of shape (windows,), optional
             Serve each window in proportion to a weight, instead of `weights` and `half_life`. A
-            series has the sum of those of its windows. The count of a window differs from its exact
-            share by less than 1 in every epoch, and is right on average. Takes 8 bytes a window, of
+            series has the sum of those of its windows; its count is rounded once, and is the same
+            in all epochs. The count of a window differs from its exact share of that of its series
+            by less than 1 in every epoch, and is that share on average. Takes 8 bytes a window, of
             tables in memory, and has no form on a device.
 
         Raises
@@ -771,7 +772,11 @@ class Windows:
             None
             if half_life is None
             else rows_of(
-                half_life, self.table.timestamps, self.table.report, self.table.series_names
+                half_life,
+                self.table.timestamps,
+                self.table.report,
+                self.table.series_names,
+                self._index,
             ),
             window_weights,
         )

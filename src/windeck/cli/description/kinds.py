@@ -75,7 +75,7 @@ def _describe(path: str, time: str | None, csv: Mapping[str, Any]) -> Descriptio
     found = _describe_by_name(path)
     if found is None:
         return _describe_columns(path, time, csv)
-    _check_no_table(path, time, csv)
+    _check_no_table(found.path, time, csv)  # a URL there has no password
     return found
 
 
