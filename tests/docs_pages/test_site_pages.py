@@ -21,7 +21,7 @@ COMING_FROM = sorted((ROOT / "docs" / "coming_from").glob("*.md"))
 def test_links_lead_to_a_heading_and_pages_are_short(path: Path) -> None:
     assert not list(faults_of_links(path))
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 120
+    assert len(text.splitlines()) < 130
     assert "words.md" in text or path in START
 
 

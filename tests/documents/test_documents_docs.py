@@ -11,7 +11,7 @@ PAGE = Page("docs/documents.md")
 
 @pytest.mark.usefixtures("demo_folder")
 def test_code_on_the_page_runs() -> None:
-    assert len(PAGE.blocks) == 4
+    assert len(PAGE.blocks) == 5
     names = PAGE.run()
     documents = names["documents"]
     assert documents.locate(7) == ("stdlib-modules", 0, 7)

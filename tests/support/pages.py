@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,12 @@ class Page:
 
         A block below ``<!-- docs-test: needs NAME -->`` is left out where NAME is not installed.
         """
-        blocks = [block for block in blocks_of(self.text) if block.order == "needs"]
-        skipped = {block.code for block in blocks if block.reason_to_skip()}
+        needing = [block for block in blocks_of(self.text) if block.order == "needs"]
+        skipped = {
+            block.code
+            for block in needing
+            if block.argument not in sys.modules and block.reason_to_skip()
+        }
         names = {"__name__": "page"} if names is None else names
         assert self.blocks[only], f"{self.path.name} has {len(self.blocks)} blocks of Python"
         for number, block in enumerate(self.blocks[only], 1 + (only.start or 0)):

@@ -56,7 +56,8 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     fields |= {name: _as_in(arrow[name], table.column(name)) for name in names}
     if not names:  # A table has one column at least.
         fields[f"{time}, and nothing else"] = pa.array(np.zeros(len(arrow), np.int8))
-    zoned = getattr(arrow[time].type, "tz", None) is not None
+    stamps = arrow[time].type
+    zoned = pa.types.is_timestamp(stamps) and stamps.tz is not None
     return Table.from_arrow(
         pa.table(fields),
         id_columns=ids,

@@ -105,7 +105,16 @@ class TargetRoles(Protocol):
     def target(self) -> tuple[str, ...]:
         """The target columns."""
 
+    @property
+    def static(self) -> tuple[str, ...]:
+        """The static covariates."""
 
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        """The columns that are codes."""
+
+
+@runtime_checkable
 class TableWindows(FittedRows, Protocol):
     """`Windows`, with what scalers use of them."""
 
@@ -147,14 +156,12 @@ def table_of(data: Table | FittedRows, name: str = "data") -> Table:
 
 def categorical_of(data: object) -> tuple[str, ...]:
     """Return the categorical columns of windows; none of other rows."""
-    found: tuple[str, ...] = getattr(getattr(data, "roles", None), "categorical", ())
-    return found
+    return data.roles.categorical if isinstance(data, TableWindows) else ()
 
 
 def static_of(data: object) -> tuple[str, ...]:
     """Return the static covariates of windows; none of other rows."""
-    found: tuple[str, ...] = getattr(getattr(data, "roles", None), "static", ())
-    return found
+    return data.roles.static if isinstance(data, TableWindows) else ()
 
 
 def _are_numbers(names: Sequence[Any]) -> bool:

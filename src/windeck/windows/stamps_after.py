@@ -52,7 +52,8 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
         return found
     used, place = np.unique(series[after], return_inverse=True)
     number = (rows - last)[after]
-    if isinstance(step, str) or hasattr(step, "freqstr"):
+    if not isinstance(step, (type(None), int, float, timedelta, np.integer, np.timedelta64)):
+        # An alias, or an offset of pandas.
         step = step_of(step, "step")
     if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
         months = int(step.astype("m8[M]").astype(np.int64))
