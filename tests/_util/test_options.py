@@ -451,4 +451,4 @@ def test_a_frequency_is_a_step(call: str) -> None:
 
 def test_a_misspelt_name_of_another_library_is_explained() -> None:
     with pytest.raises(TypeError, match=r"no option `num_worker`, which is `prefetch` here: batch"):
-        wd.Loader([], batch_size=1, num_worker=4)  # type: ignore[call-arg]
+        owner_of("Loader")([], batch_size=1, num_worker=4)

@@ -421,8 +421,9 @@ def test_weights_of_any_size_are_relative(size: float) -> None:
 def test_complex_weights_are_refused(option: str) -> None:
     windows = windows_of([4, 4])
     many = 2 if option == "weights" else len(windows)
+    options: dict[str, Any] = {option: np.full(many, 1 + 1j)}
     with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got complex128"):
-        windows.balanced(**{option: np.full(many, 1 + 1j)})
+        windows.balanced(**options)
 
 
 def test_a_half_life_needs_steps_of_series_with_windows_alone() -> None:

@@ -232,8 +232,10 @@ def _has_options(name: str, function: Callable[..., Any]) -> bool:
 
 def _call_name(function: Callable[..., Any]) -> str:
     """Return the public name of a function without `windeck`: ``"checkpoint.save"``."""
-    packages = function.__module__.split(".")[1:-1]
+    *packages, module = function.__module__.split(".")[1:]
     public = [one for one in packages if one in ("checkpoint", "safetensors", "stores")]
+    if packages == ["adapters"]:
+        public = ["adapters", module]
     return ".".join([*public, function.__name__])
 
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
+from windeck._util.options import explain_options
 from windeck.loader import Loader
 
 __all__ = [
@@ -25,6 +26,7 @@ T = TypeVar("T")
 Batch = Mapping[str, Tensor]
 
 
+@explain_options
 class AdaptedLoader(Generic[T]):
     """The batches of a `windeck.Loader`, each in the form of another library.
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from windeck._util.options import explain_options
 from windeck.adapters.adapted import AdaptedLoader, array_of, check_no_codes, loader_of
 
 __all__ = ["loader", "to_batch"]
@@ -55,6 +56,7 @@ def loader(
     return AdaptedLoader(made, partial(to_batch, output_patch_size=output_patch_size))
 
 
+@explain_options
 def to_batch(batch: dict[str, Tensor], *, output_patch_size: int) -> dict[str, Any]:
     """Return the keywords of a `Chronos2Model` of a batch of windows.
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from windeck._util.options import explain_options
 from windeck.adapters.adapted import AdaptedLoader, array_of, is_observed, loader_of
 from windeck.table import Table
 
@@ -107,6 +108,7 @@ def with_time_features(table: Table, freq: str) -> tuple[Table, tuple[str, ...]]
     return table.with_columns(columns), tuple(columns)
 
 
+@explain_options
 def to_batch(batch: Batch, *, names: Iterable[str] | None = None) -> Batch:
     """Return the fields of GluonTS of a batch of windows.
 
