@@ -542,7 +542,7 @@ def test_output_may_be_cut_off() -> None:
 
 def test_no_error_shows_the_password_of_a_store(request: pytest.FixtureRequest) -> None:
     pytest.importorskip("redis")
-    server = request.getfixturevalue("redis_server")
+    server = request.getfixturevalue("start_redis")()
     server.say("ACL", "SETUSER", "reader", "on", ">geheim", "~*", "&*", "+@all")
     login = f"{server.url.replace('redis://', 'redis://reader:geheim@')}"
     wd.checkpoint.save(login, step=1, extra={"w": 2})
@@ -550,4 +550,3 @@ def test_no_error_shows_the_password_of_a_store(request: pytest.FixtureRequest) 
         message = refused(login, *words)
         assert "reader:***@" in message
         assert "geheim" not in message
-    server.say("ACL", "DELUSER", "reader")
