@@ -20,6 +20,7 @@ from pyarrow import feather
 
 import windeck as wd
 from support.internals import plant
+from support.object_servers import Website
 from support.programs import command
 from support.token_files import llm_c_header, write_mds, write_megatron
 
@@ -550,3 +551,16 @@ def test_no_error_shows_the_password_of_a_store(request: pytest.FixtureRequest) 
         message = refused(login, *words)
         assert "reader:***@" in message
         assert "geheim" not in message
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_nothing_that_is_printed_shows_credentials_of_a_url(
+    web: Website, options: list[str]
+) -> None:
+    url = web.url.replace("http://", "http://reader:geheim@")
+    web.objects["a.csv"] = b"load,wind\n1.5,2\n2.5,3\n"
+    code, out, err = command("describe", *options, f"{url}/a.csv?signature=verborgen")
+    assert (code, err) == (0, "")
+    assert "http://***@127.0.0.1" in out
+    assert "geheim" not in out
+    assert "verborgen" not in out

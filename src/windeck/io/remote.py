@@ -21,7 +21,7 @@ from windeck._util import retry
 from windeck._util.schemes import SCHEMES, UNKNOWN
 from windeck.io.clients import Client, WrongAnswer, client_of, connect
 
-__all__ = ["Mount", "RemotePath", "is_url", "mount_url"]
+__all__ = ["Mount", "RemotePath", "is_url", "mount_url", "without_credentials"]
 
 T = TypeVar("T")
 
@@ -123,6 +123,11 @@ _SIGNED = re.compile(
 _USERINFO = re.compile(r"(\w://)[^/@\s'\"]+@")
 
 
+def without_credentials(text: str) -> str:
+    """Return text whose URLs have no user, password or signature."""
+    return _SIGNED.sub(r"\1***", _USERINFO.sub(r"\1***@", text))
+
+
 class Mount:
     """A file system with its options, as the paths on it hold it. Thread-safe.
 
@@ -211,7 +216,7 @@ class Mount:
         hidden += [self._hidden[1], self._hidden[1].lstrip("?")]
         for secret in sorted((one for one in hidden if len(one) > 3), key=len, reverse=True):
             text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
-        return _SIGNED.sub(r"\1***", _USERINFO.sub(r"\1***@", text))
+        return without_credentials(text)
 
     def attempt(
         self,

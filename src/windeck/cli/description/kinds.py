@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -74,9 +75,19 @@ def _described_or_error(path: str, time: str | None, csv: Mapping[str, Any]) -> 
 def _describe(path: str, time: str | None, csv: Mapping[str, Any]) -> Description:
     found = _describe_by_name(path)
     if found is None:
-        return _describe_columns(path, time, csv)
+        return _without_credentials(_describe_columns(path, time, csv))
     _check_no_table(found.path, time, csv)  # a URL there has no password
     return found
+
+
+def _without_credentials(found: Description) -> Description:
+    """Return a description that may be printed: its code asks for what the URL had."""
+    if "://" not in found.path:
+        return found
+    from windeck.io.remote import without_credentials
+
+    code = [without_credentials(line) for line in found.code]
+    return replace(found, path=without_credentials(found.path), code=code)
 
 
 def _describe_by_name(path: str) -> Description | None:
