@@ -96,6 +96,29 @@ KINDS = (
         ),
     ),
     Kind(
+        "models",
+        "Models of other libraries",
+        "The same windows by the library's own loader and by its adapter in `windeck.adapters`, in "
+        "batches of 256. Training is the whole epoch, by the library's trainer with one of its "
+        "smallest models: the larger the model, the nearer to 1. **NeuralForecast loads faster by "
+        "itself**: it cuts windows inside its training step.",
+        (
+            *(
+                bar
+                for library in ("GluonTS", "Darts", "pytorch-forecasting", "NeuralForecast")
+                for bar in (
+                    Bar("adapters", library, f"{library}: loading an epoch", "its own loader"),
+                    Bar("adapters", library, f"{library}: training an epoch", "its own loader",
+                        ratio=2),
+                )
+            ),
+            Bar("adapters", "arithmetic of Time-S", "Time-Series-Library: loading an epoch",
+                "its arithmetic in a `DataLoader`"),
+            Bar("adapters", "arithmetic of Time-S", "Time-Series-Library: training an epoch",
+                "its arithmetic in a `DataLoader`", ratio=2),
+        ),
+    ),
+    Kind(
         "files",
         "Files",
         "Tables in Parquet and Arrow files. Reading the same columns as pyarrow and checking them "
