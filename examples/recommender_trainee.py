@@ -223,7 +223,6 @@ def main() -> None:
     )  # fmt: skip
     try:
         train(options)
-        dist.barrier()  # a process that ends while gloo still holds its tensors may abort
     finally:
         dist.destroy_process_group()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.process_guard import VARIABLE, kill_marked
+from support.programs import printed
 
 pytest.importorskip("xdist")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are guarded on Linux")
@@ -165,3 +166,15 @@ def test_this_run_is_guarded(request: pytest.FixtureRequest) -> None:
     assert request.config.pluginmanager.has_plugin("support.crashes")
     assert request.config.getini("faulthandler_exit_on_timeout")
     assert float(request.config.getini("faulthandler_timeout")) > 0
+
+
+def test_programs_wait_for_threads_of_gloo_at_their_end() -> None:
+    found = printed("import sitecustomize; print(sitecustomize.__file__)").strip()
+    assert Path(found) == Path(__file__).parent / "support" / "at_exit" / "sitecustomize.py"
+    watched = """if True:
+        import sitecustomize, sys, types
+        sys.modules["torch.distributed"] = types.ModuleType("torch.distributed")
+        answers = [False, True, False, False, True]
+        sitecustomize.working = lambda: print(len(answers)) or answers.pop(0)
+    """
+    assert printed(watched).split() == ["5", "4", "3", "2"]  # until it was idle twice in a row

@@ -19,11 +19,12 @@ PAGE = Page("docs/sharded.md")
 
 def torchrun(program: Path, ranks: int) -> str:
     here = str(Path(checkpoint.__file__).parents[2])  # also where PYTHONPATH is relative
+    paths = os.pathsep.join([here, *sys.path])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
         [*command, f"--nproc-per-node={ranks}", str(program)],
         cwd=program.parent, capture_output=True, text=True, check=False, timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": here},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
