@@ -12,6 +12,8 @@ installed is left out.
   series with 10,000 rows; DLinear of `examples/dlinear_ett.py`.
 * NeuralForecast: `TimeSeriesDataModule` of one series at a time, and the steps of `training_step`
   that make windows, with ``windows_batch_size=None``; ours in batches of as many; `NLinear`.
+* Chronos-2: `Chronos2Dataset` of one input a window, since its mode for training draws windows at
+  random for ever; `Chronos2Model` with one layer of width 16.
 """
 
 from __future__ import annotations
@@ -236,7 +238,43 @@ def neuralforecast() -> Case:
     return ours, theirs, cut, train
 
 
+def chronos() -> Case:
+    from chronos import chronos2
+
+    patch = 8
+    series = VALUES.reshape(SERIES, LENGTH)
+    every = np.lib.stride_tricks.sliding_window_view(series, PAST + FUTURE, axis=1)
+    inputs = [{"target": window} for window in every.reshape(-1, PAST + FUTURE)]
+    theirs = chronos2.Chronos2Dataset(
+        inputs, context_length=PAST, prediction_length=FUTURE, batch_size=BATCH,
+        output_patch_size=patch, mode="validation",
+    )  # fmt: skip
+    config = chronos2.Chronos2CoreConfig(
+        d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2,
+        chronos_config={
+            "context_length": PAST, "input_patch_size": patch, "input_patch_stride": patch,
+            "output_patch_size": patch, "max_output_patches": FUTURE // patch,
+            "quantiles": [0.1, 0.5, 0.9], "use_reg_token": True,
+        },
+    )  # fmt: skip
+    model = chronos2.Chronos2Model(config)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train(batches: Any) -> None:
+        for batch in batches:
+            loss = model(**batch).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    ours = adapters.chronos2.loader(
+        windows(fill=float("nan")), batch_size=BATCH, shuffle=True, output_patch_size=patch
+    )
+    return ours, theirs, lambda batch: (batch["context"], batch["future_target"]), train
+
+
 CASES = {
+    "chronos": chronos,
     "gluonts": gluonts,
     "darts": darts,
     "pytorch_forecasting": pytorch_forecasting,
