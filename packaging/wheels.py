@@ -55,15 +55,19 @@ def install(python: Path, *requirements: str | Path) -> None:
 def build(pythons: list[str], machine: str) -> None:
     """Build a wheel for every interpreter into dist/.
 
-    The objects of the core, which does not know Python, are compiled once.
+    The objects of the core, which does not know Python, are compiled once. scikit-build-core
+    deletes all objects when its own path has changed, so all interpreters import one copy of it.
     """
     import ziglang
 
     shutil.rmtree(DIST, ignore_errors=True)
     zig = Path(ziglang.__file__).parent / "zig"
+    tools = BUILD / "tools"
     for python in pythons:
         folder = BUILD / Path(python).name
-        interpreter = environment(python, folder / "venv", *BUILD_TOOLS)
+        interpreter = environment(python, folder / "venv")
+        # Adds what another Python did not need; packages that are there stay as they are.
+        install(interpreter, "--target", tools, *BUILD_TOOLS)
         shutil.rmtree(folder / "dist", ignore_errors=True)
         run(
             *[interpreter, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"],
@@ -71,6 +75,7 @@ def build(pythons: list[str], machine: str) -> None:
             CMAKE_TOOLCHAIN_FILE=str(ROOT / "packaging" / "zig.cmake"),
             ZIG=str(zig),
             ZIG_TARGET=f"{machine}-linux-gnu.{GLIBC}",
+            PYTHONPATH=str(tools),
         )
         (wheel,) = (folder / "dist").iterdir()
         run(sys.executable, "-m", "auditwheel", "repair", "-w", DIST, wheel)
