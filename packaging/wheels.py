@@ -66,8 +66,7 @@ def build(pythons: list[str], machine: str) -> None:
     for python in pythons:
         folder = BUILD / Path(python).name
         interpreter = environment(python, folder / "venv")
-        # Adds what another Python did not need; packages that are there stay as they are.
-        install(interpreter, "--target", tools, *BUILD_TOOLS)
+        install(interpreter, "--upgrade", "--target", tools, *BUILD_TOOLS)
         shutil.rmtree(folder / "dist", ignore_errors=True)
         run(
             *[interpreter, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"],
