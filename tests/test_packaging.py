@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,6 +68,39 @@ def test_make_wheels_builds_for_the_pythons_of_the_path(tmp_path: Path) -> None:
         command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
     )
     assert done.stdout.rstrip().endswith("build python3.10 python3.12")
+
+
+def test_wheels_of_all_pythons_share_the_objects_of_the_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scikit-build-core deletes those of a build folder that a copy elsewhere has made."""
+    spec = spec_from_file_location("wheels", ROOT / "packaging" / "wheels.py")
+    assert spec is not None
+    assert spec.loader is not None
+    wheels = module_from_spec(spec)
+    spec.loader.exec_module(wheels)
+    calls: list[tuple[list[str], dict[str, str]]] = []
+
+    def run(*command: str | Path, **variables: str) -> None:
+        calls.append(([str(word) for word in command], variables))
+        if "wheel" in command:
+            made = Path(command[command.index("-w") + 1], "windeck.whl")
+            made.parent.mkdir(parents=True)
+            made.touch()
+            wheels.DIST.mkdir(exist_ok=True)
+
+    monkeypatch.setattr(wheels, "run", run)
+    monkeypatch.setattr(wheels, "check", lambda wheel: None)
+    monkeypatch.setattr(wheels, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(wheels, "DIST", tmp_path / "dist")
+    monkeypatch.setitem(sys.modules, "ziglang", SimpleNamespace(__file__=str(tmp_path / "zig.py")))
+    wheels.build(["python3.10", "python3.12"], "x86_64")
+    built = [call for call in calls if "wheel" in call[0]]
+    folders = {word for command, _ in built for word in command if "build-dir" in word}
+    (path,) = {variables["PYTHONPATH"] for _, variables in built}
+    installed = [command for command, _ in calls if "scikit-build-core" in command]
+    assert [len(built), len(folders), len(installed)] == [2, 1, 2]
+    assert all(command[command.index("--target") + 1] == path for command in installed)
 
 
 def test_the_sdist_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_documents_and_packed_sequences_work(tmp_path: Path) -> None:
 
 VIEW = """
 import json
+import os
 from support.programs import command
 
 for words in json.loads(sys.argv[1]):
@@ -220,3 +222,23 @@ for module in (windeck, checkpoint):
     assert {"Table", "Windows", "Scaler", "Documents", "PackedSequences", "prepare"} <= names
     assert {"log", "verify", "copy", "gc", "search"} <= saved
     assert not names & {"Loader", "EmbeddingTable"}
+
+
+FORKED = """
+import subprocess, sys
+from support.forked import Forked
+
+program = [sys.executable, "-c", "import sys; print(sys.argv[1])", "ended"]
+out, _ = Forked(program, stdout=subprocess.PIPE, text=True).communicate(timeout=120)
+print(out)
+"""
+
+
+def test_the_programs_that_tests_fork_run(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["ended"]

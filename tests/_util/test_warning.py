@@ -10,7 +10,7 @@ import pytest
 
 import windeck as wd
 
-SOURCES = Path(__file__).parents[2] / "src" / "windeck"
+SOURCES = Path(wd.__file__).parent
 
 
 def test_one_function_issues_warnings() -> None:

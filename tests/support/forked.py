@@ -1,4 +1,7 @@
-"""Python programs that start in milliseconds, as forks of a server that has imported torch."""
+"""Python programs that start in milliseconds, as forks of a server that has imported torch.
+
+Where torch is not installed, the server has imported the rest.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -163,8 +166,6 @@ def _main(
     address: dict[str, Any],
 ) -> None:
     """Run a program in this process, as the interpreter does with `words`."""
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
-
     gc.freeze()  # what the server has imported is not looked through again
     if session:
         os.setsid()
@@ -172,7 +173,11 @@ def _main(
         os.dup2(stream.detach(), number)
     vars(_server).update(address, ensure_running=lambda: None)
     _loaded.update(PRELOADED)
-    subprocess.Popen = subprocess_handler.Popen = Forked  # type: ignore
+    subprocess.Popen = Forked  # type: ignore
+    with suppress(ImportError):  # where torch is not installed
+        from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+        subprocess_handler.Popen = Forked  # type: ignore
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

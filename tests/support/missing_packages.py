@@ -33,10 +33,12 @@ if "torch" not in MISSING:
     MISSING = frozenset()
 
 
-#: Files of tests that start programs with torch, and wait for what they do.
-WAITING = ("test_loader_killed.py", "test_ddp.py")
+#: Files of tests that start programs with torch, and wait for or compare what they do.
+WAITING = ("test_ddp.py", "test_examples_beijing.py", "test_loader_killed.py")
+WAITING += ("test_stores_forked.py",)
 _IN_CHILD = re.compile(
-    rf"No module named '({'|'.join(MISSING) or 'none'})[.']|needs (torch), which is not installed"
+    rf"No module named '({'|'.join(MISSING) or 'none'})[.']"
+    r"|needs (torch), which is not installed|(torch)run: command not found"
 )
 
 
@@ -45,7 +47,7 @@ def missing_package(error: BaseException | None) -> str | None:
     if isinstance(error, UnexpectedException):
         error = error.exc_info[1]  # of an example in a docstring or on a page
     if error is not None and (found := _IN_CHILD.search(str(error))):
-        return found[1] or found[2]  # of a program in a child process
+        return found[found.lastindex or 0]  # of a program in a child process
     while error is not None:
         name = (error.name or "") if isinstance(error, ImportError) else ""
         if (package := name.partition(".")[0]) in MISSING:
