@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
     from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
     from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
-    from windeck.checkpoint.format.boxes import intersection as intersection
-    from windeck.checkpoint.format.catalogs import check_size as check_size
-    from windeck.checkpoint.format.catalogs import expand_tree as expand_tree
-    from windeck.checkpoint.format.catalogs import parse_catalog as parse_catalog
-    from windeck.checkpoint.format.entries import KeptChunks as KeptChunks
-    from windeck.checkpoint.format.entries import parse_entries as parse_entries
     from windeck.checkpoint.format.table_blocks import COUNTED as COUNTED
     from windeck.checkpoint.group_saving import _check_equal_options as check_equal_options
     from windeck.checkpoint.group_saving import _find_holders as find_holders
@@ -42,10 +36,6 @@ if TYPE_CHECKING:
     from windeck.checkpoint.process_group import RankGroup as RankGroup
     from windeck.checkpoint.process_group import _describe_error as describe_error
     from windeck.checkpoint.process_group import _rebuild_error as rebuild_error
-    from windeck.checkpoint.read.fetching import PORTION_BYTES as FETCH_PORTION_BYTES
-    from windeck.checkpoint.read.fetching import ChunkRange as ChunkRange
-    from windeck.checkpoint.read.fetching import chunk_ranges as chunk_ranges
-    from windeck.checkpoint.read.fetching import split_ranges as split_ranges
     from windeck.checkpoint.read.predicates import rounded as rounded
     from windeck.checkpoint.read.searching import statistics as tensor_statistics
     from windeck.checkpoint.read.verifying import _table_problem as table_problem
@@ -231,7 +221,6 @@ if TYPE_CHECKING:
 #: The imported names that differ from the names in windeck.
 __all__ = [
     "BATCH_GROUP_BYTES",
-    "FETCH_PORTION_BYTES",
     "FIRST_PASS_FORMAT",
     "LOCKS",
     "MISSING_WORDS",
