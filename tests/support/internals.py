@@ -24,18 +24,10 @@ if TYPE_CHECKING:
     from windeck._util.options import WORDS as OPTION_WORDS
     from windeck._util.threads import is_held as is_held
     from windeck.checkpoint.background import spare_memory as spare_memory
-    from windeck.checkpoint.dcp.states import _tensor_entry as tensor_entry
     from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
     from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
     from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
     from windeck.checkpoint.format.table_blocks import COUNTED as COUNTED
-    from windeck.checkpoint.group_saving import _check_equal_options as check_equal_options
-    from windeck.checkpoint.group_saving import _find_holders as find_holders
-    from windeck.checkpoint.group_saving import assign_writers as assign_writers
-    from windeck.checkpoint.loading import _check_unclaimed_names as check_unclaimed_names
-    from windeck.checkpoint.process_group import RankGroup as RankGroup
-    from windeck.checkpoint.process_group import _describe_error as describe_error
-    from windeck.checkpoint.process_group import _rebuild_error as rebuild_error
     from windeck.checkpoint.read.predicates import rounded as rounded
     from windeck.checkpoint.read.searching import statistics as tensor_statistics
     from windeck.checkpoint.read.verifying import _table_problem as table_problem
@@ -68,7 +60,6 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.blocks import unpack_block as unpack_block
     from windeck.checkpoint.tables.entries import Entries as Entries
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
-    from windeck.checkpoint.write.local_tensors import _shard_ranges as shard_ranges
     from windeck.cli.column_roles import DATE_PARTS as DATE_PARTS
     from windeck.cli.column_roles import Columns as Columns
     from windeck.cli.column_roles import infer_columns as infer_columns
@@ -231,14 +222,10 @@ __all__ = [
     "REMOTE_REQUESTS",
     "TRAILER_BYTES",
     "Workers",
-    "check_equal_options",
-    "check_unclaimed_names",
     "classify_error",
     "decode_first_pass",
-    "describe_error",
     "encode_first_pass",
     "encode_segment_list",
-    "find_holders",
     "find_mds_shards",
     "find_megatron_shards",
     "lock_number",
@@ -246,11 +233,8 @@ __all__ = [
     "parse_mds_index",
     "parse_segment_index",
     "parse_segment_list",
-    "rebuild_error",
     "s3_options",
-    "shard_ranges",
     "table_problem",
-    "tensor_entry",
     "tensor_statistics",
     "tree_lines",
     "write_to_database",
