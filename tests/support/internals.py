@@ -27,38 +27,11 @@ if TYPE_CHECKING:
     from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
     from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
     from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
-    from windeck.checkpoint.format.table_blocks import COUNTED as COUNTED
-    from windeck.checkpoint.read.predicates import rounded as rounded
-    from windeck.checkpoint.read.searching import statistics as tensor_statistics
-    from windeck.checkpoint.read.verifying import _table_problem as table_problem
     from windeck.checkpoint.safetensors.files import CODES as CODES
     from windeck.checkpoint.safetensors.files import ExportedTensor as ExportedTensor
     from windeck.checkpoint.safetensors.files import header_bytes as header_bytes
-    from windeck.checkpoint.stores.embedded import SEAL_KEY as SEAL_KEY
     from windeck.checkpoint.stores.embedded import file_bytes as file_bytes
-    from windeck.checkpoint.stores.leveldb import _write as write_to_database
-    from windeck.checkpoint.stores.memory import forget as forget
-    from windeck.checkpoint.stores.objects import ObjectStore as ObjectStore
-    from windeck.checkpoint.stores.objects import open_objects as open_objects
-    from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES as MIN_SPLIT_BYTES
     from windeck.checkpoint.stores.protocol import ParallelItems as ParallelItems
-    from windeck.checkpoint.stores.protocol import order_writes as order_writes
-    from windeck.checkpoint.stores.redis import UNANSWERED_BYTES as UNANSWERED_BYTES
-    from windeck.checkpoint.stores.redis_durability import make_durable as make_durable
-    from windeck.checkpoint.stores.redis_settings import connection_settings as connection_settings
-    from windeck.checkpoint.stores.redis_settings import database_number as database_number
-    from windeck.checkpoint.stores.rocksdb_engine import options_for as options_for
-    from windeck.checkpoint.stores.segments import SegmentFile as SegmentFile
-    from windeck.checkpoint.stores.segments import encode_list as encode_segment_list
-    from windeck.checkpoint.stores.segments import encode_segment as encode_segment
-    from windeck.checkpoint.stores.segments import parse_index as parse_segment_index
-    from windeck.checkpoint.stores.segments import parse_list as parse_segment_list
-    from windeck.checkpoint.stores.urls import takes_parts as takes_parts
-    from windeck.checkpoint.stores.urls import takes_turns as takes_turns
-    from windeck.checkpoint.tables.blocks import pack_entries as pack_entries
-    from windeck.checkpoint.tables.blocks import parse_index as parse_block_index
-    from windeck.checkpoint.tables.blocks import unpack_block as unpack_block
-    from windeck.checkpoint.tables.entries import Entries as Entries
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
     from windeck.cli.column_roles import DATE_PARTS as DATE_PARTS
     from windeck.cli.column_roles import Columns as Columns
@@ -225,19 +198,12 @@ __all__ = [
     "classify_error",
     "decode_first_pass",
     "encode_first_pass",
-    "encode_segment_list",
     "find_mds_shards",
     "find_megatron_shards",
     "lock_number",
-    "parse_block_index",
     "parse_mds_index",
-    "parse_segment_index",
-    "parse_segment_list",
     "s3_options",
-    "table_problem",
-    "tensor_statistics",
     "tree_lines",
-    "write_to_database",
 ]
 
 #: What tests replace, or read as it is at the time: a name, and the module that has it. The name
@@ -392,10 +358,8 @@ ATTRIBUTES = {
     "lock",
     "loops",
     "memory",
-    "name_of",
     "noted",
     "number",
-    "open",
     "optimizers",
     "order",
     "padded",
@@ -420,7 +384,6 @@ ATTRIBUTES = {
     "threads",
     "tokens",
     "values",
-    "writable",
     "write",
 }
 
