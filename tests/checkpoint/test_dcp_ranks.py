@@ -6,13 +6,21 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -21,12 +29,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from support.gangs import gang
-from support.internals import tensor_entry
 from support.store_servers import KINDS
 from support.stored_keys import data_generations
 from windeck import checkpoint
 from windeck.checkpoint.dcp import StoreReader, StoreWriter
-from windeck.checkpoint.stores import PartStore, Store, open_store
+from windeck.checkpoint.stores import MappingStore, PartStore, Store, open_store
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 Fresh = Callable[[str], str]
@@ -279,16 +286,43 @@ def test_one_rank_fails_and_all_say_so_and_head_stays(kind: str, fresh: Fresh) -
         assert data_generations(store) == {3}
 
 
+class Planner:
+    """Gives each item of a plan zeros of its shape."""
+
+    def resolve_data(self, write_item: Any) -> torch.Tensor:
+        return torch.zeros(write_item.tensor_data.chunk.sizes)
+
+
+def committed(*boxes: tuple[list[int], list[int], list[int]], turned: bool = False) -> Any:
+    """Return the entry of a tensor, of which each writer says its shape and writes one box.
+
+    A box is the shape, the first index and the sizes. `turned` reverses the order of the results.
+    """
+    shared = MappingStore({}).facts._replace(shared=True)
+    store = MappingStore({}, facts=shared)
+    writer, planner, plans = StoreWriter(store, step=1), cast("Any", Planner()), list[SavePlan]()
+    properties = TensorProperties(torch.float32)
+    for shape, offsets, sizes in boxes:
+        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+        data = TensorWriteData(chunk, properties, torch.Size(shape))
+        index = MetadataIndex("w", torch.Size(offsets))
+        plans.append(SavePlan([WriteItem(index, WriteItemType.SHARD, tensor_data=data)]))
+    plans = writer.prepare_global_plan(plans)
+    results = [writer.write_data(plan, planner).wait() for plan in plans]
+    whole = TensorStorageMetadata(properties, torch.Size(boxes[0][0]), [])
+    writer.finish(Metadata({"w": whole}), results[::-1] if turned else results)
+    with checkpoint.open(store) as found:
+        return found.entries["model/w"]
+
+
 def test_parts_without_elements_are_left_out_of_a_manifest() -> None:
-
-    def part(writer: int, shape: list[int], *box: list[int]) -> dict[str, Any]:
-        said = {"dtype": "float32", "shape": shape, "chunk_bytes": 64}
-        return {**said, "box": [*box], "writer": writer, "item": 5}
-
-    some = [part(0, [4, 3], [0, 4], [0, 3]), part(1, [4, 3], [4, 4], [0, 3])]
-    kept = {"box": [[0, 4], [0, 3]], "writer": 0, "item": 5}
-    assert tensor_entry("w", some)["parts"] == tensor_entry("w", some[::-1])["parts"] == [kept]
-    none = [part(0, [0, 3], [0, 0], [0, 2]), part(1, [0, 3], [0, 0], [2, 3])]
-    assert tensor_entry("w", none)["parts"] == [{"box": [[0, 0], [0, 3]], "writer": 0, "item": 5}]
+    some = ([4, 3], [0, 0], [4, 3]), ([4, 3], [4, 0], [0, 3])
+    for turned in (False, True):
+        (part,) = committed(*some, turned=turned).parts
+        assert (part.box, part.writer, part.item) == (((0, 4), (0, 3)), 0, 0)
+    none = ([0, 3], [0, 0], [0, 2]), ([0, 3], [0, 2], [0, 1])
+    for turned in (False, True):
+        (part,) = committed(*none, turned=turned).parts
+        assert (part.box, part.writer) == (((0, 0), (0, 3)), int(turned))
     with pytest.raises(ValueError, match=r"w is .*\(4, 3\).* on one rank and .*\(5, 3\)"):
-        tensor_entry("w", [some[0], part(1, [5, 3], [4, 5], [0, 3])])
+        committed(some[0], ([5, 3], [4, 0], [1, 3]))

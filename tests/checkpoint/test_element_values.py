@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from support.internals import tensor_statistics as statistics
 from windeck import checkpoint
 from windeck.checkpoint import search
 from windeck.checkpoint.format import find_commit, read_manifest
+from windeck.checkpoint.read import tensor_statistics
 from windeck.checkpoint.stores import Store, open_store
 
 #: bits of the exponent, of the fraction, bias, and what the topmost codes mean
@@ -169,7 +169,7 @@ def test_search(case: tuple[str, Store, Column, Column]) -> None:
 def test_statistics(case: tuple[str, Store, Column, Column]) -> None:
     name, store, column, _ = case
     manifest = read_manifest(store, "windeck", find_commit(store, "windeck", 1))
-    told = statistics(store, "windeck", manifest["tensors"]["model/w"], bins=20, largest=4)
+    told = tensor_statistics(store, "windeck", manifest["tensors"]["model/w"], bins=20, largest=4)
     values = [magnitude(v) for v in column.numbers] if name in COMPLEX else column.numbers
     values = [*map(int, values)] if name == "bool" else values
     finite = [(i, v) for i, v in enumerate(values) if math.isfinite(v)]

@@ -12,16 +12,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from support.internals import KeptChunks, check_size, expand_tree, parse_catalog, parse_entries
+from windeck import checkpoint
+from windeck._core import crc32c
+from windeck.checkpoint import Checkpoint, Commit
 from windeck.checkpoint.format import (
     Box,
-    TensorPart,
+    Kind,
+    Label,
     check_tiling,
+    encode,
+    encode_head,
     encode_json,
     encode_manifest,
+    keys,
     slices,
     state_json,
 )
+from windeck.checkpoint.stores import CorruptStoreError, MappingStore
+
+
+def read(lines: bytes, *, generation: int = 7, save: int = 77, bases: Any = ()) -> Checkpoint:
+    """Return the checkpoint that has a manifest and nothing else."""
+    value = encode(Label(Kind.MANIFEST, generation, save), lines)
+    commit = Commit(generation, save, 0, 0.0, len(value), crc32c(value), tuple(bases))
+    stored = {keys.manifest("windeck", generation): value}
+    stored[keys.head("windeck")] = encode_head([commit])
+    return checkpoint.open(MappingStore(stored))
 
 
 def tiles(shape: tuple[int, ...], boxes: list[Box]) -> bool:
@@ -109,13 +125,19 @@ def test_sources_of_chunks(pieces: list[tuple[int, bool]]) -> None:
     model, runs, at = {}, [], 0
     for serial, (length, is_kept) in enumerate(pieces):
         if is_kept:
-            runs.append(KeptChunks(at, at + length, serial, 100 + serial, 3, serial))
+            runs.append([at, at + length, serial, 100 + serial, 3, serial])
         for number in range(at, at + length):
             model[number] = (serial, 100 + serial, 3, serial) if is_kept else (50, 500, 1, 2)
         at += length
-    part = TensorPart(((0, 99),), 1, 2, 50, 500, tuple(runs))
-    assert {number: part.source(number) for number in range(at)} == model
-    assert part.source(at + 5) == (50, 500, 1, 2)
+    part = {"box": [[0, 99]], "writer": 1, "item": 2, "kept": runs}
+    tensor = {"name": "m", "dtype": "int8", "shape": [99], "parts": [part]}
+    lines = encode_manifest(
+        {"chunk_bytes": 16, "tensors": [tensor], "trees": {"m": {"tensor": "m"}}}
+    )
+    bases = range(len(pieces))
+    (found,) = read(lines, generation=50, save=500, bases=bases).entries["m"].parts
+    assert {number: found.source(number) for number in range(at)} == model
+    assert found.source(at + 5) == (50, 500, 1, 2)
 
 
 def test_what_is_read_back() -> None:
@@ -145,20 +167,41 @@ def test_what_is_read_back() -> None:
         [[2, 9, None, []]],
         [[2, 9, None, [run]]],
     ]
-    entries = parse_entries(parse_catalog(first), json.loads(second), 7, 77)
+    entries = read(f"{first}\n{second}".encode(), bases=[3]).entries
     assert [(entry.name, *entry[1:3], entry.chunk_bytes) for entry in entries.values()] == [
         ("m/v", "int8", (4, 3), 6), ("m/u", "int8", (4,), 16), ("m/w", "int8", (4,), 16)
     ]  # fmt: skip
-    assert entries["m/w"].parts == (
-        TensorPart(((0, 4),), 2, 9, 7, 77, (KeptChunks(0, 1, 3, 33, 2, 8),)),
-    )
+    (part,) = entries["m/w"].parts
+    assert part[:5] == (((0, 4),), 2, 9, 7, 77)
+    assert [tuple(kept) for kept in part.kept] == [tuple(run)]
     assert [part.box for part in entries["m/v"].parts] == [((0, 2), (0, 3)), ((2, 4), (0, 3))]
     found["tensors"] *= 2
     with pytest.raises(ValueError, match="the tensor m/w is listed twice, expected once"):
         encode_manifest(found)
+
+
+def with_number(place: str, number: Any) -> bytes:
+    """Return a manifest of one tensor with some value in place of a number."""
+    kept = [0, 1, 3, 33, 2, 8]
+    sizes: dict[str, Any] = {"shape": 8, "chunk_bytes": 16, "writer": 2, "item": 9, "end": 8}
+    if place.isdecimal():
+        kept[int(place)] = number
+    else:
+        sizes[place] = number
+    kind = {"dtype": "int8", "shape": [sizes["shape"]], "chunk_bytes": sizes["chunk_bytes"]}
+    catalog = {"kinds": [kind], "tensors": [0], "trees": {"m": {"tensor": "m"}}}
+    part = [sizes["writer"], sizes["item"], [[0, sizes["end"]]], [kept]]
+    return f"{json.dumps(catalog)}\n{json.dumps([[part]])}".encode()
+
+
+@pytest.mark.parametrize(
+    "place", ["shape", "chunk_bytes", "writer", "item", "end", *map(str, range(6))]
+)
+def test_numbers_that_are_no_sizes(place: str) -> None:
+    assert read(with_number("item", 9), bases=[3]).names() == ["m"]
     for wrong in (True, 1.0, -1, 1 << 63, "1", None):
-        with pytest.raises((TypeError, ValueError), match="a size must be "):
-            check_size(wrong)
+        with pytest.raises(CorruptStoreError, match="cannot be read as a manifest: a size must be"):
+            read(with_number(place, wrong), bases=[3])
 
 
 def test_tensors_and_trees_that_do_not_agree() -> None:
@@ -202,10 +245,9 @@ def test_a_manifest_as_it_is_stored() -> None:
         '"e":{"tuple":[{"dict":["y",["w",{"tensor":"m/w"}]]}]}}}'
         "\n[[[0,0]],[[0,1]],[[0,2]],[[0,3]],[[0,4]]]"
     )
-    catalog = parse_catalog(lines.decode().split("\n")[0])
-    assert list(catalog.tensors) == names
-    assert catalog.names["e"] == ["e/0/y", "e/0/w"]
-    assert catalog.data["e"] == ["e/0/y", "m/w"]
+    found = read(lines)
+    assert list(found.entries) == names
+    assert list(found.places("e")) == [("e/0/y", "e/0/y"), ("e/0/w", "m/w")]
     assert encode_json(["\u00e9", None]) == rb'["\u00e9",null]'
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode_json({"a": [float("nan")]})
@@ -214,17 +256,20 @@ def test_a_manifest_as_it_is_stored() -> None:
 def test_the_largest_tensor_and_the_smallest_chunks() -> None:
     """Elements of 16 bytes, the widest there are, take less than 2^63 bytes."""
 
-    def read(shape: list[int], chunk_bytes: int) -> Any:
+    def entry(shape: list[int], chunk_bytes: int) -> Any:
         kind = {"dtype": "int8", "shape": shape, "chunk_bytes": chunk_bytes}
-        (found,) = parse_catalog(json.dumps({"kinds": [kind], "tensors": [], "trees": {}})).kinds
-        return found
+        catalog = {"kinds": [kind], "tensors": [0], "trees": {"m": {"tensor": "m"}}}
+        return read(f"{json.dumps(catalog)}\n[[[0, 0]]]".encode()).entries["m"]
 
-    assert read([(1 << 59) - 1, 1], 5) == ("int8", ((1 << 59) - 1, 1), 5)
-    assert read([1 << 62, 0], 1).shape == (1 << 62, 0)
+    large = entry([(1 << 59) - 1, 1], 5)
+    assert (large.dtype, large.shape, large.chunk_bytes) == ("int8", ((1 << 59) - 1, 1), 5)
+    assert entry([1 << 62, 0], 1).shape == (1 << 62, 0)
     for shape in ([1 << 59], [1 << 30, 1 << 29], [1 << 62] * 9):
-        with pytest.raises(ValueError, match=r"a tensor has shape \(.*\), expected fewer than"):
-            read(shape, 16)
-    assert read([2], 0).chunk_bytes == 1  # a chunk has an element at least
+        with pytest.raises(
+            CorruptStoreError, match=r"a tensor has shape \(.*\), expected fewer th"
+        ):
+            entry(shape, 16)
+    assert entry([2], 0).chunk_bytes == 1  # a chunk has an element at least
 
 
 @given(
@@ -255,22 +300,20 @@ def test_trees_are_stored_short_and_come_back_whole(value: Any) -> None:
         return tree
 
     tree = tensors(state_json.encode(value, "m", lambda *_: ""), "m")
+    kinds = {name: (f"int{8 * (1 + i % 2)}", i % 3) for i, name in enumerate(dict.fromkeys(names))}
     entries = [
-        {"name": name, "dtype": f"int{8 * (1 + i % 2)}", "shape": [i % 3], "parts": []}
-        for i, name in enumerate(dict.fromkeys(names))
+        {"name": name, "dtype": dtype, "shape": [size], "parts": [{"box": [[0, size]], "item": 1}]}
+        for name, (dtype, size) in kinds.items()
     ]
-    found = {"chunk_bytes": 16, "tensors": entries[::-1], "trees": {"m": tree}}
-    catalog = parse_catalog(encode_manifest(found).decode().split("\n")[0])
-    assert expand_tree(catalog.trees["m"], "m") == tree
-    assert catalog.data["m"] == names
-    assert list(zip(catalog.names["m"], names, strict=True)) == list(
-        state_json.iter_tensors(tree, "m")
-    )
-    assert [(name, *catalog.kinds[kind][:2]) for name, kind in catalog.tensors.items()] == [
-        (entry["name"], entry["dtype"], tuple(entry["shape"])) for entry in entries
+    lines = encode_manifest({"chunk_bytes": 16, "tensors": entries[::-1], "trees": {"m": tree}})
+    found = read(lines)
+    assert found.trees == {"m": tree}
+    assert [name for _, name in found.places("m")] == names
+    assert list(found.places("m")) == list(state_json.iter_tensors(tree, "m"))
+    assert [(name, entry.dtype, *entry.shape) for name, entry in found.entries.items()] == [
+        (name, *kind) for name, kind in kinds.items()
     ]
-    if catalog.trees["m"] != tree:
+    stored = json.loads(lines.split(b"\n")[0])["trees"]["m"]
+    if stored != tree:
         with pytest.raises(ValueError, match="expected a key and a value"):
-            list(
-                state_json.iter_tensors(catalog.trees["m"], "m")
-            )  # what else has trees has whole ones
+            list(state_json.iter_tensors(stored, "m"))  # what else has trees has whole ones

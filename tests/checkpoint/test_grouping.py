@@ -1,131 +1,201 @@
-"""Tests of how the ranks of a group divide the writes, and of missing names, without processes."""
+"""Tests of how the ranks of a group divide the writes, and of their names and options."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import re
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.placement_types import _StridedShard
 
-from support.internals import (
-    assign_writers,
-    check_equal_options,
-    check_unclaimed_names,
-    find_holders,
-)
+from support.gangs import gang
+from support.sharded_ranks import distributed
+from windeck import checkpoint
+from windeck.checkpoint import Partition
 
+Fresh = Callable[[str], str]
+
+RANKS = 4
+#: Of each tensor its dtype, and its boxes along the first dimension with the ranks that have them.
+Case = dict[str, tuple[str, list[tuple[tuple[int, int], list[int]]]]]
 #: Of each tensor's box, its bytes and the ranks that have it.
-Holders = dict[tuple[str, tuple[tuple[int, int], ...]], tuple[int, list[int]]]
+Holders = dict[tuple[str, tuple[int, int]], tuple[int, list[int]]]
 
 
-def model(holders: Holders, ranks: int) -> dict[Any, int]:
-    """The same, one box after another: what one rank has, then the largest of those left."""
+def model(holders: Holders) -> dict[tuple[str, tuple[int, int]], int]:
+    """Return a writer for each box: of those that one rank has, then of the largest ones left."""
     found = {key: having[0] for key, (_, having) in holders.items() if len(having) == 1}
     while len(found) < len(holders):
         left = [key for key in holders if key not in found]
         most = max(holders[key][0] for key in left)
         key = min(key for key in left if holders[key][0] == most)
-        load = [sum(holders[k][0] for k in found if found[k] == rank) for rank in range(ranks)]
+        load = [sum(holders[k][0] for k in found if found[k] == rank) for rank in range(RANKS)]
         least = min(load[rank] for rank in holders[key][1])
         found[key] = min(rank for rank in holders[key][1] if load[rank] == least)
     return found
 
 
-def keys() -> some.SearchStrategy[Any]:
-    boxes = [(), ((0, 1),), ((0, 2),), ((1, 2),), ((0, 1), (5, 7))]
-    return some.tuples(some.sampled_from(["a", "a/b", "b", "z"]), some.sampled_from(boxes))
+def drawn_case(seed: int) -> Case:
+    """Return tensors of few sizes, cut into boxes that some ranks have, so that ties are many."""
+    draw = random.Random(seed)
+    found: Case = {}
+    for name in draw.sample(["a", "a/b", "b", "z", "y/0", "x", "c", "d", "e"], draw.randint(4, 9)):
+        ranks = draw.sample(range(RANKS), draw.randint(1, RANKS))
+        boxes, first = list[tuple[tuple[int, int], list[int]]](), 0
+        while ranks:
+            count, size = draw.randint(1, len(ranks)), draw.randint(1, 3)
+            boxes.append(((first, first + size), ranks[:count]))
+            ranks, first = ranks[count:], first + size
+        found[name] = draw.choice(["int8", "int16"]), boxes
+    return found
 
 
-@given(
-    some.dictionaries(
-        keys(), some.tuples(some.integers(0, 4), some.sets(some.integers(0, 3), min_size=1))
-    ),
-    some.randoms(use_true_random=False),
-)
-def test_each_box_has_one_writer_in_whichever_order_they_are_told(
-    told: dict[Any, tuple[int, set[int]]], rng: random.Random
-) -> None:
-    """Few sizes and few ranks give many ties."""
-    holders = {key: (size, sorted(having)) for key, (size, having) in told.items()}
-    mixed = dict(rng.sample(sorted(holders.items()), len(holders)))
-    for key, (size, having) in mixed.items():
-        mixed[key] = size, rng.sample(having, len(having))
-    assert assign_writers(holders, 4) == assign_writers(mixed, 4) == model(holders, 4)
+CASES: list[Case] = [
+    *map(drawn_case, range(30)),
+    # Equal boxes go in the order of names to the first rank that has the least.
+    {name: ("int64", [((0, 1), [3, 1, 2])]) for name in "dbeca"},
+    # What one rank has counts before what several have.
+    {"large": ("int8", [((0, 50), [0, 1])]), "own": ("int8", [((0, 10), [0])]),
+     "z": ("int8", [((0, 41), [0, 1])])},
+    {},
+]  # fmt: skip
 
 
-def test_equal_boxes_go_in_the_order_of_names_and_boxes_to_the_first_rank() -> None:
-    one, two = ((0, 4),), ((4, 8),)
-    names = [("b", one), ("a", two), ("b", two), ("a", one), ("c", ())]
-    expected = dict(zip(sorted(names), (0, 1, 2, 0, 1), strict=True))
-    for order in itertools.permutations(names):
-        assert assign_writers({key: (8, [2, 1, 0]) for key in order}, 3) == expected
+def save_cases(rank: int, ranks: int, url: str) -> None:
+    """Save what this rank has of each case, in an order of its own; then two strided tensors."""
+    for step, case in enumerate(CASES):
+        own: dict[str, Any] = {}
+        for name in random.Random(rank + step).sample(sorted(case), len(case)):
+            dtype, boxes = case[name]
+            for (first, end), having in boxes:
+                if rank in having:
+                    part = torch.zeros(end - first, dtype=getattr(torch, dtype))
+                    own[name] = Partition(part, offset=(first,), shape=(boxes[-1][0][1],))
+        checkpoint.save(url, step=step, model=own, group=dist.group.WORLD)
+    mesh = init_device_mesh("cpu", (2, 2))
+    layout = [Replicate(), _StridedShard(0, split_factor=2)]
+    strided = {name: distributed(torch.zeros(8), mesh, layout) for name in "ba"}
+    checkpoint.save(url, step=len(CASES), model=strided, group=dist.group.WORLD)
 
 
-def test_what_one_rank_has_counts_before_what_several_have() -> None:
-    box = ((0, 9),)
-    holders: Holders = {
-        ("large", box): (50, [0, 1]),
-        ("own", box): (10, [0]),
-        ("z", box): (41, [0, 1]),
-        ("nothing", box): (0, [1, 0]),
-    }
-    assert assign_writers(holders, 2) == {
-        ("own", box): 0, ("large", box): 1, ("z", box): 0, ("nothing", box): 1
+def writers(url: str, generation: int) -> dict[tuple[str, tuple[int, int]], int]:
+    with checkpoint.open(url, generation=generation) as found:
+        return {
+            (name.removeprefix("model/"), part.box[0]): part.writer
+            for name, entry in found.entries.items()
+            for part in entry.parts
+        }
+
+
+def test_each_box_has_one_writer(fresh: Fresh) -> None:
+    """In whatever order the ranks name their tensors."""
+    url = fresh("redis")
+    gang(RANKS, save_cases, url)
+    for step, case in enumerate(CASES):
+        holders = {
+            (name, side): ((side[1] - side[0]) * getattr(torch, dtype).itemsize, having)
+            for name, (dtype, boxes) in case.items()
+            for side, having in boxes
+        }
+        assert writers(url, step + 1) == model(holders), case
+    # Ranks 0 and 2 have rows 0 to 1 and 4 to 5 of both, ranks 1 and 3 the others.
+    assert writers(url, len(CASES) + 1) == {
+        ("a", (0, 2)): 0, ("a", (2, 4)): 1, ("a", (4, 6)): 2, ("a", (6, 8)): 3,
+        ("b", (0, 2)): 0, ("b", (2, 4)): 1, ("b", (4, 6)): 2, ("b", (6, 8)): 3,
     }  # fmt: skip
-    assert assign_writers({}, 3) == {}
 
 
-def test_holders_of_boxes() -> None:
-    first = [["w", "float32", 4, [[[0, 2], [0, 3]]]], ["s", "int64", 8, [[]]]]
-    second = [["w", "float32", 4, [[[2, 5], [0, 3]], [[0, 2], [0, 3]]]], ["none", "int8", 1, []]]
-    third = [["s", "int64", 8, [[]]], ["w", "float32", 4, [[[5, 5], [0, 3]], [[0, 2], [0, 3]]]]]
-    assert find_holders([first, second, [], third]) == {
-        ("w", ((0, 2), (0, 3))): (24, [0, 1, 3]),
-        ("w", ((2, 5), (0, 3))): (36, [1]),
-        ("w", ((5, 5), (0, 3))): (0, [3]),
-        ("s", ()): (8, [0, 3]),
-    }
-    assert find_holders([]) == {}
+#: The names of a root that a rank loads; None: it does not load the root.
+NAMES = ["w", "v"]
+CHOICES: list[list[str] | None] = [None, [], ["w"], ["v"], ["w", "v"]]
+LOADS = [*itertools.product(CHOICES, CHOICES)]
+#: Names of the models and of the optimizers that three ranks load, and what no rank has.
+MORE: list[tuple[list[list[str] | None], list[list[str] | None], str, list[str]]] = [
+    ([["w", "v"], ["v"], ["v"]], [None, None, None], "", []),
+    ([[], ["w"], ["w"]], [None, None, None], "model", ["v"]),
+    ([["w", "v"], ["v"], None], [None, ["o"], []], "optimizer", [*"abcdefgh"]),
+    ([["w"], ["w"], None], [["o"], None, None], "model", ["v"]),
+]
+OPTIMIZER = dict.fromkeys("hgfedcbao")
 
 
-def test_names_that_no_rank_has() -> None:
+def outcome(action: Callable[[], Any]) -> str:
+    try:
+        action()
+    except (KeyError, ValueError) as error:
+        return str(error.args[0])
+    return "done"
+
+
+def load_cases(rank: int, ranks: int, url: str) -> list[str]:
+    def load(names: Any, others: Any = None) -> str:
+        given: dict[str, Any] = {}
+        if names is not None:
+            given["model"] = {name: torch.zeros(2) for name in names}
+        if others is not None:
+            given["optimizer"] = {name: torch.zeros(1) for name in others}
+        return outcome(lambda: checkpoint.load(url, **given, group=dist.group.WORLD))
+
+    # Of three ranks the last one loads as the first one does.
+    told = [load(pair[rank % 2]) for pair in LOADS]
+    return told + [load(models[rank], others[rank]) for models, others, _, _ in MORE]
+
+
+def test_names_that_no_rank_has(fresh: Fresh) -> None:
     """A name of the checkpoint is missing if no rank that loads its root has it."""
-    fine: list[list[dict[str, list[str]]]] = [
-        [],
-        [{}, {}],
-        [{"model": []}, {"model": ["w", "v"]}],
-        [{"model": ["w"]}, {"model": ["v"]}],
-        [{"model": ["w", "v"]}, {"model": ["v", "u"]}, {"model": ["u", "w"]}],
-        [{"model": []}, {"extra": []}],
-    ]
-    for names in fine:
-        check_unclaimed_names(names, "generation 3")
-    refused: list[tuple[list[dict[str, list[str]]], str, str]] = [
-        ([{"model": ["w", "v"]}], "model", "v, w"),
-        ([{"model": ["w", "v", "u"]}, {"model": ["u", "w", "t"]}], "model", "u, w"),
-        ([{"model": ["w"]}, {}], "model", "w"),
-        ([{"model": [*"hgfedcba"]}] * 2, "model", "a, b, c, d, e, f, g, h"),
-        ([{"model": []}, {"model": ["w"], "extra": ["e"]}, {"extra": ["e", "f"]}], "extra", "e"),
-        ([{"optimizer": ["o"], "model": ["w"]}, {"model": ["w"]}], "optimizer", "o"),
-    ]
-    for names, root, told in refused:
-        words = f"the names in {root} are not those of generation 3: only in the target []; only in"
-        with pytest.raises(KeyError, match=re.escape(f"{words} the checkpoint [{told}]; strict=")):
-            check_unclaimed_names(names, "generation 3")
+    url = fresh("redis")
+    optimizer = {name: torch.ones(1) for name in OPTIMIZER}
+    model = {name: torch.ones(2) for name in NAMES}
+    checkpoint.save(url, step=1, model=model, optimizer=optimizer)
+    words = "the names in {} are not those of generation 1: only in the target []; only in"
+    words += " the checkpoint"
+    told = gang(3, load_cases, url)
+    assert told[0] == told[1] == told[2]
+    expected = []
+    for pair in LOADS:
+        loading = [names for names in pair if names is not None]
+        missing = sorted(set(NAMES).difference(*loading)) if loading else []
+        expected.append(("model", missing))
+    expected += [(root, missing) for _, _, root, missing in MORE]
+    for said, (root, missing) in zip(told[0], expected, strict=True):
+        if missing:
+            listed = ", ".join(f"{root}/{name}" for name in missing)
+            assert said.startswith(f"{words.format(root)} [{listed}]; strict=")
+        else:
+            assert said == "done"
 
 
-def test_options_that_are_not_the_same_on_all_ranks() -> None:
+def save_with(rank: int, ranks: int, url: str, options: list[list[dict[str, Any]]]) -> list[str]:
+    def save(own: dict[str, Any]) -> str:
+        given = {"model": {"w": torch.ones(2)}, **own}
+        return outcome(lambda: checkpoint.save(url, **given, group=dist.group.WORLD))
+
+    return [save(of_ranks[rank]) for of_ranks in options]
+
+
+def test_options_that_are_not_the_same_on_all_ranks(fresh: Fresh) -> None:
     same = {"step": 3, "namespace": "a"}
-    check_equal_options([same])
-    check_equal_options([same, dict(same), dict(same)])
-    words = "`step` must be the same on all ranks, got 3 on rank 0 and 4 on rank 2"
-    with pytest.raises(ValueError, match=f"^{words}$"):
-        check_equal_options([same, same, {**same, "step": 4}, {**same, "step": 5}])
-    with pytest.raises(
-        ValueError, match=r"^`namespace` must be .*, got 'a' on rank 0 and 'b' on rank 1$"
-    ):
-        check_equal_options([same, {**same, "namespace": "b"}])
+    options = [
+        [same, same, same],
+        [same, same, {**same, "step": 4}],
+        [same, {**same, "step": 4}, {**same, "step": 5}],
+        [same, {**same, "namespace": "b"}, same],
+        [same, same, {**same, "tag": "best"}],
+    ]
+    told = gang(3, save_with, fresh("redis"), options)
+    assert told[0] == told[1] == told[2]
+    assert told[0][0] == "done"
+    words = r"`{}` must be the same on all ranks, got {} on rank 0 and {} on rank {}$"
+    for said, differing in zip(
+        told[0][1:],
+        [("step", 3, 4, 2), ("step", 3, 4, 1), ("namespace", "'a'", "'b'", 1),
+         ("tag", None, "'best'", 2)],
+        strict=True,
+    ):  # fmt: skip
+        assert re.match(words.format(*differing), said)

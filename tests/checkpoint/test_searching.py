@@ -14,13 +14,12 @@ import torch
 
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
-from support.internals import tensor_statistics as statistics
 from support.store_servers import KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint import search
 from windeck.checkpoint.format import find_commit, read_manifest
-from windeck.checkpoint.read import nan, near, parse, read_box, search_table
+from windeck.checkpoint.read import nan, near, parse, read_box, search_table, tensor_statistics
 from windeck.checkpoint.stores import CorruptStoreError, Store, open_store
 from windeck.columns import decode_elements
 
@@ -79,7 +78,7 @@ def test_tensors_in_parts_have_indices_of_the_whole(memory: Store) -> None:
         wanted = whole[box[0][0] : box[0][1], box[1][0] : box[1][1]]
         got = decode_elements("float32", read_box(memory, "windeck", entry, box))
         assert got.tolist() == wanted.reshape(-1).tolist()
-    told = statistics(memory, "windeck", entry, bins=7, largest=4)
+    told = tensor_statistics(memory, "windeck", entry, bins=7, largest=4)
     assert told["largest"] == [((8, 6), 62.0), ((8, 5), 61.0), ((8, 4), 60.0), ((8, 3), 59.0)]
     assert told["histogram"].tolist() == np.histogram(whole.numpy(), 7)[0].tolist()
     assert (told["count"], told["mean"]) == (63, 31.0)
@@ -100,7 +99,7 @@ def test_tensors_in_parts_have_indices_of_the_whole(memory: Store) -> None:
 )
 def test_histograms_of_odd_values_have_every_finite_one(memory: Store, values: list[float]) -> None:
     checkpoint.save(memory, step=1, model={"w": torch.tensor(values, dtype=torch.float64)})
-    told = statistics(memory, "windeck", entry_of(memory), bins=8)
+    told = tensor_statistics(memory, "windeck", entry_of(memory), bins=8)
     finite = sum(x == x for x in values)
     if finite:
         assert int(told["histogram"].sum()) == finite
@@ -130,7 +129,7 @@ def test_what_is_no_number_is_skipped_and_says_so(memory: Store) -> None:
     found = search_tensor(memory, "windeck", entry, nan())
     assert found.skipped == "elements of dtype quint8 are not numbers"
     with pytest.raises(TypeError, match="model/w has elements of dtype quint8, expected numbers"):
-        statistics(memory, "windeck", entry)
+        tensor_statistics(memory, "windeck", entry)
     with pytest.raises(ValueError, match="has dtype 'float99', expected one that this windeck"):
         read_box(memory, "windeck", entry._replace(dtype="float99"), ((0, 1),))
 

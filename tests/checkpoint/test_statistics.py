@@ -13,11 +13,10 @@ import pytest
 import torch
 
 from checkpoint.test_predicates import SMALL, WIDE, codes, wide
-from support.internals import tensor_statistics as statistics
 from windeck import checkpoint
 from windeck.checkpoint import search
 from windeck.checkpoint.format import find_commit, read_manifest
-from windeck.checkpoint.read import Statistics
+from windeck.checkpoint.read import Statistics, tensor_statistics
 from windeck.checkpoint.stores import Store
 
 
@@ -192,7 +191,7 @@ def test_largest_of_equal_ones_are_the_first(memory: Store) -> None:
     values[[299_999, 5, 70_000, 200_000]] = torch.tensor([-3.0, 3.0, 2.0, -2.0])
     checkpoint.save(memory, step=1, model={"w": values}, chunk_bytes=400_000)
     found = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))["tensors"]
-    told = statistics(memory, "windeck", found["model/w"], largest=6)
+    told = tensor_statistics(memory, "windeck", found["model/w"], largest=6)
     places = [(place[0], value) for place, value in told["largest"]]
     assert places == [(5, 3.0), (299_999, -3.0), (70_000, 2.0), (200_000, -2.0), (0, 0.0), (1, 0.0)]
 
@@ -223,7 +222,7 @@ def test_edges_of_each_dtype_in_a_checkpoint(name: str, empty: bool, memory: Sto
     tensor = torch.tensor(values, dtype=kind if whole else torch.float64).to(kind)
     checkpoint.save(memory, step=1, model={"w": tensor})
     entry = read_manifest(memory, "windeck", find_commit(memory, "windeck", None))["tensors"]
-    told = statistics(memory, "windeck", entry["model/w"], bins=4, largest=2)
+    told = tensor_statistics(memory, "windeck", entry["model/w"], bins=4, largest=2)
     numbers = [*map(int, values)] if whole else values
     check(told, numbers)
     finite = [(i, x) for i, x in enumerate(numbers) if math.isfinite(x)]

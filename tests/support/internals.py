@@ -24,61 +24,15 @@ if TYPE_CHECKING:
     from windeck._util.options import WORDS as OPTION_WORDS
     from windeck._util.threads import is_held as is_held
     from windeck.checkpoint.background import spare_memory as spare_memory
-    from windeck.checkpoint.dcp.states import _tensor_entry as tensor_entry
     from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
     from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
     from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
-    from windeck.checkpoint.format.boxes import intersection as intersection
-    from windeck.checkpoint.format.catalogs import check_size as check_size
-    from windeck.checkpoint.format.catalogs import expand_tree as expand_tree
-    from windeck.checkpoint.format.catalogs import parse_catalog as parse_catalog
-    from windeck.checkpoint.format.entries import KeptChunks as KeptChunks
-    from windeck.checkpoint.format.entries import parse_entries as parse_entries
-    from windeck.checkpoint.format.table_blocks import COUNTED as COUNTED
-    from windeck.checkpoint.group_saving import _check_equal_options as check_equal_options
-    from windeck.checkpoint.group_saving import _find_holders as find_holders
-    from windeck.checkpoint.group_saving import assign_writers as assign_writers
-    from windeck.checkpoint.loading import _check_unclaimed_names as check_unclaimed_names
-    from windeck.checkpoint.process_group import RankGroup as RankGroup
-    from windeck.checkpoint.process_group import _describe_error as describe_error
-    from windeck.checkpoint.process_group import _rebuild_error as rebuild_error
-    from windeck.checkpoint.read.fetching import PORTION_BYTES as FETCH_PORTION_BYTES
-    from windeck.checkpoint.read.fetching import ChunkRange as ChunkRange
-    from windeck.checkpoint.read.fetching import chunk_ranges as chunk_ranges
-    from windeck.checkpoint.read.fetching import split_ranges as split_ranges
-    from windeck.checkpoint.read.predicates import rounded as rounded
-    from windeck.checkpoint.read.searching import statistics as tensor_statistics
-    from windeck.checkpoint.read.verifying import _table_problem as table_problem
     from windeck.checkpoint.safetensors.files import CODES as CODES
     from windeck.checkpoint.safetensors.files import ExportedTensor as ExportedTensor
     from windeck.checkpoint.safetensors.files import header_bytes as header_bytes
-    from windeck.checkpoint.stores.embedded import SEAL_KEY as SEAL_KEY
     from windeck.checkpoint.stores.embedded import file_bytes as file_bytes
-    from windeck.checkpoint.stores.leveldb import _write as write_to_database
-    from windeck.checkpoint.stores.memory import forget as forget
-    from windeck.checkpoint.stores.objects import ObjectStore as ObjectStore
-    from windeck.checkpoint.stores.objects import open_objects as open_objects
-    from windeck.checkpoint.stores.protocol import MIN_SPLIT_BYTES as MIN_SPLIT_BYTES
     from windeck.checkpoint.stores.protocol import ParallelItems as ParallelItems
-    from windeck.checkpoint.stores.protocol import order_writes as order_writes
-    from windeck.checkpoint.stores.redis import UNANSWERED_BYTES as UNANSWERED_BYTES
-    from windeck.checkpoint.stores.redis_durability import make_durable as make_durable
-    from windeck.checkpoint.stores.redis_settings import connection_settings as connection_settings
-    from windeck.checkpoint.stores.redis_settings import database_number as database_number
-    from windeck.checkpoint.stores.rocksdb_engine import options_for as options_for
-    from windeck.checkpoint.stores.segments import SegmentFile as SegmentFile
-    from windeck.checkpoint.stores.segments import encode_list as encode_segment_list
-    from windeck.checkpoint.stores.segments import encode_segment as encode_segment
-    from windeck.checkpoint.stores.segments import parse_index as parse_segment_index
-    from windeck.checkpoint.stores.segments import parse_list as parse_segment_list
-    from windeck.checkpoint.stores.urls import takes_parts as takes_parts
-    from windeck.checkpoint.stores.urls import takes_turns as takes_turns
-    from windeck.checkpoint.tables.blocks import pack_entries as pack_entries
-    from windeck.checkpoint.tables.blocks import parse_index as parse_block_index
-    from windeck.checkpoint.tables.blocks import unpack_block as unpack_block
-    from windeck.checkpoint.tables.entries import Entries as Entries
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
-    from windeck.checkpoint.write.local_tensors import _shard_ranges as shard_ranges
     from windeck.cli.column_roles import DATE_PARTS as DATE_PARTS
     from windeck.cli.column_roles import Columns as Columns
     from windeck.cli.column_roles import infer_columns as infer_columns
@@ -231,7 +185,6 @@ if TYPE_CHECKING:
 #: The imported names that differ from the names in windeck.
 __all__ = [
     "BATCH_GROUP_BYTES",
-    "FETCH_PORTION_BYTES",
     "FIRST_PASS_FORMAT",
     "LOCKS",
     "MISSING_WORDS",
@@ -242,29 +195,15 @@ __all__ = [
     "REMOTE_REQUESTS",
     "TRAILER_BYTES",
     "Workers",
-    "check_equal_options",
-    "check_unclaimed_names",
     "classify_error",
     "decode_first_pass",
-    "describe_error",
     "encode_first_pass",
-    "encode_segment_list",
-    "find_holders",
     "find_mds_shards",
     "find_megatron_shards",
     "lock_number",
-    "parse_block_index",
     "parse_mds_index",
-    "parse_segment_index",
-    "parse_segment_list",
-    "rebuild_error",
     "s3_options",
-    "shard_ranges",
-    "table_problem",
-    "tensor_entry",
-    "tensor_statistics",
     "tree_lines",
-    "write_to_database",
 ]
 
 #: What tests replace, or read as it is at the time: a name, and the module that has it. The name
@@ -419,10 +358,8 @@ ATTRIBUTES = {
     "lock",
     "loops",
     "memory",
-    "name_of",
     "noted",
     "number",
-    "open",
     "optimizers",
     "order",
     "padded",
@@ -447,7 +384,6 @@ ATTRIBUTES = {
     "threads",
     "tokens",
     "values",
-    "writable",
     "write",
 }
 

@@ -16,8 +16,8 @@ import numpy as np
 from windeck._util.terminal import escaped
 from windeck.checkpoint.format.boxes import Box
 from windeck.checkpoint.format.entries import TensorEntry
+from windeck.checkpoint.read import tensor_statistics
 from windeck.checkpoint.read.scanning import read_box
-from windeck.checkpoint.read.searching import statistics
 from windeck.checkpoint.stores import Store
 from windeck.cli.catalog import (
     ManifestContents,
@@ -191,7 +191,7 @@ def _print_rest(shape: Sequence[int], selection: Selection) -> None:
 
 def _stats(store: Store, found: ManifestContents, entry: TensorEntry) -> dict[str, Any]:
     try:
-        stats = statistics(store, found.namespace, entry, bins=BINS, largest=LARGEST)
+        stats = tensor_statistics(store, found.namespace, entry, bins=BINS, largest=LARGEST)
     except TypeError as error:
         raise UsageError(str(error)) from error
     arrays = ("histogram", "edges")

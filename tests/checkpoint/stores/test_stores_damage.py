@@ -46,7 +46,7 @@ def make_image(kind: str, folder: Path, *, last: str) -> Path:
         running, settled = "rocksdb.num-running-compactions", 0
         while kind == "rocksdb" and settled < 20:  # no file is removed meanwhile
             time.sleep(0.01)
-            settled = 0 if inside(store, "open").property_int_value(running) else settled + 1
+            settled = 0 if inside(store, "db").property_int_value(running) else settled + 1
         shutil.copytree(folder / "made", folder / "image")
     return folder / "image"
 
@@ -124,8 +124,6 @@ def test_a_value_in_the_middle_of_a_table(kind: str, tmp_path: Path) -> None:
     with open_store(url) as store:
         store.bulk_load(rows)
         store.sync()
-        if kind == "leveldb":
-            inside(store, "open").compact_range()
     wanted = b"00495" * 20
     hit = [path for path in (tmp_path / "x").glob("*.??[tb]") if wanted in path.read_bytes()]
     assert len(hit) == 1

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from support.internals import SEAL_KEY
 from support.programs import printed
 from support.store_servers import EMBEDDED, need
 from windeck.checkpoint.stores import PartStore, open_store, write_part
 
+#: The key of the entry that seals a database.
+SEAL_KEY = b"\0windeck.seal"
 NAMES = {"rocksdb": "RocksDB", "leveldb": "LevelDB"}
 
 

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.internals import assign, inside, original, plant, write_to_database
+from support.internals import assign, inside, original, plant
 from support.store_servers import need
 from windeck.checkpoint.stores import open_store, write_part
 from windeck.io import temporary_path
@@ -90,7 +90,6 @@ def test_compression(compression: str, tmp_path: Path) -> None:
     rows = [(b"k%03d" % i, bytes(10_000)) for i in range(100)]
     with open_store(url) as store:
         store.bulk_load(rows)
-        inside(store, "open").compact_range()
     size = sum(path.stat().st_size for path in (tmp_path / "x").glob("*.ldb"))
     assert (0 < size < 100_000) == (compression == "snappy")
     with open_store(f"leveldb://{tmp_path}/x") as store:
@@ -129,17 +128,55 @@ def test_every_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert all(options.get("sync") for options in asked)
 
 
-def test_a_batch_that_was_interrupted_is_not_written(tmp_path: Path) -> None:
+class Wrapped:
+    """An object with other methods."""
 
-    def interrupted() -> Iterator[tuple[bytes, bytes]]:
-        yield b"a", b"1"
-        raise KeyboardInterrupt
+    def __init__(self, inner: Any, **methods: Any) -> None:
+        self.inner = inner
+        vars(self).update(methods)
 
-    url = f"leveldb://{tmp_path}/x"
-    with open_store(url) as store:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def opened_with(patch: pytest.MonkeyPatch, url: str, wrap: Callable[[Any], Any]) -> Any:
+    """Return a store that uses what a function makes of the open database."""
+    opening = original("leveldb._open_database")
+    with patch.context() as planted:
+        plant(planted, "leveldb._open_database", lambda *where: wrap(opening(*where)))
+        return open_store(url)
+
+
+class Interrupted(Wrapped):
+    """A batch that is interrupted at a key."""
+
+    def __enter__(self) -> Interrupted:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.inner.__exit__(*error)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key == b"b":
+            raise KeyboardInterrupt
+        self.inner.put(key, value)
+
+
+def test_a_batch_that_was_interrupted_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(engine: Any) -> Any:
+        return Wrapped(
+            engine, write_batch=lambda **options: Interrupted(engine.write_batch(**options))
+        )
+
+    with opened_with(monkeypatch, f"leveldb://{tmp_path}/x", interrupted) as store:
         with pytest.raises(KeyboardInterrupt):
-            write_to_database(inside(store, "open"), interrupted(), (), url)
+            store.put_many([(b"a", b"1"), (b"b", b"2")])
         assert list(store.scan()) == []
+        store.put_many([(b"a", b"1")])
+        assert list(store.scan()) == [(b"a", b"1")]
 
 
 def test_the_name_of_a_part_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,27 +193,19 @@ def test_the_name_of_a_part_is_durable(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen == [["a"]]
 
 
-class Wrapped:
-    """An object with other methods."""
-
-    def __init__(self, inner: Any, **methods: Any) -> None:
-        self.inner = inner
-        vars(self).update(methods)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-def test_an_interrupt_after_the_engine_was_closed(tmp_path: Path) -> None:
+def test_an_interrupt_after_the_engine_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An emergency save can open the database, while a traceback refers to the store."""
-    store: Any = open_store(f"leveldb://{tmp_path}/x")
-    engine = inside(store, "db")
 
-    def close() -> None:
-        engine.close()
-        raise KeyboardInterrupt
+    def interrupted(engine: Any) -> Any:
+        def close() -> None:
+            engine.close()
+            raise KeyboardInterrupt
 
-    assign(store, "db", Wrapped(engine, close=close))
+        return Wrapped(engine, close=close)
+
+    store = opened_with(monkeypatch, f"leveldb://{tmp_path}/x", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.close()
     with open_store(f"leveldb://{tmp_path}/x") as again:

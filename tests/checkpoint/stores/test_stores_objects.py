@@ -15,29 +15,26 @@ from typing import Any
 
 import pytest
 
-from support.internals import (
-    ObjectStore,
-    SegmentFile,
-    encode_segment,
-    open_objects,
-    plant,
-    takes_parts,
-    takes_turns,
-)
-from support.internals import encode_segment_list as encode_list
-from support.internals import parse_segment_index as parse_index
-from support.internals import parse_segment_list as parse_list
+from support.internals import plant
 from support.object_servers import Website
 from windeck._core import crc32c
 from windeck._util import run_in_threads
-from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store
+from windeck.checkpoint.format import keys
+from windeck.checkpoint.stores import CorruptStoreError, Store, StoreURL, open_store, write_part
 
 Pairs = dict[bytes, bytes]
 
 
-def write(folder: Path, *groups: Pairs, small: Pairs | None = None) -> ObjectStore:
+def writable(folder: Path) -> Any:
+    """Return an open store in files, with the methods that `checkpoint.copy` uses."""
+    store = open_store(f"file://{folder}")
+    assert keys.has_segments(store)
+    return store
+
+
+def write(folder: Path, *groups: Pairs, small: Pairs | None = None) -> Any:
     """Write groups of pairs into a folder, each into segments of its own."""
-    store = open_objects(f"file://{folder}")
+    store = writable(folder)
     store.begin_copy()
     files = store.segment_files()
     found = [*store.segments]
@@ -77,7 +74,7 @@ def test_reads_are_those_of_a_dict(tmp_path: Path, seed: int) -> None:
     write(tmp_path, first, {k: v for k, v in second.items() if k not in first}, small=small)
     expected = {**second, **first, **small}
     with open_store(f"file://{tmp_path}") as store:
-        assert isinstance(store, ObjectStore)
+        assert keys.has_segments(store)
         assert len(store.segments) > 10
         assert list(store.scan()) == sorted(expected.items())
         rng = random.Random(seed)
@@ -132,8 +129,8 @@ def test_what_only_a_database_has_is_one_sentence(tmp_path: Path) -> None:
             assert str(caught.value).startswith(url)
         store.sync()
         assert list(store.scan()) == []
-    assert not takes_parts(url)
-    assert not takes_turns(url)
+    with pytest.raises(io.UnsupportedOperation, match=r"^file:///.* has no parts"):
+        write_part(url, "part", [])
     assert not os.listdir(tmp_path)
 
 
@@ -160,13 +157,13 @@ def test_urls(tmp_path: Path) -> None:
         (fsspec.filesystem("file"), f"{tmp_path}/fsspec"),
     ):
         with open_store(path, filesystem=system) as store:
-            assert isinstance(store, ObjectStore)
+            assert keys.has_segments(store)
             store.begin_copy()
             some = store.write_segments("g", [(b"a", b"1"), (b"b", b"22")], {})
             store.commit(some, {b"c": b"3"})
         with open_store(path, filesystem=system) as store:
             assert list(store.scan()) == [(b"a", b"1"), (b"b", b"22"), (b"c", b"3")]
-            assert isinstance(store, ObjectStore)
+            assert keys.has_segments(store)
             store.commit([], {})
             store.remove_segments(store.segment_files())
             assert store.segment_files() == {}
@@ -239,8 +236,20 @@ def test_urls_without_a_bucket(url: str) -> None:
     assert "secret" not in str(told.value)
 
 
+#: The list of a store without values.
+EMPTY: dict[str, Any] = {"segments": [], "values": {}}
+
+
+def put_list(folder: Path, data: bytes) -> Path:
+    """Write the first list of a store."""
+    place = folder / "lists" / f"{1:016x}-{2:016x}"
+    place.parent.mkdir()
+    place.write_bytes(data)
+    return place
+
+
 def as_list(content: Any) -> bytes:
-    data = json.dumps(content).encode()
+    data = json.dumps(content, separators=(",", ":")).encode()
     return b"windeck-segments 1 %d %08x\n" % (len(data), crc32c(data)) + data
 
 
@@ -274,25 +283,44 @@ WRONG: list[list[Any]] = [
         ),
     ],
 )
-def test_lists_from_outside_are_checked(content: Any) -> None:
-    with pytest.raises(CorruptStoreError, match="place cannot be read as a list of segments"):
-        parse_list("place", as_list(content))
+def test_lists_from_outside_are_checked(content: Any, tmp_path: Path) -> None:
+    place = put_list(tmp_path, as_list(EMPTY))
+    with open_store(f"file://{tmp_path}") as store:
+        assert list(store.keys()) == []
+    place.write_bytes(as_list(content))
+    with pytest.raises(
+        CorruptStoreError, match=f"lists/{place.name} cannot be read as a list of segments"
+    ):
+        open_store(f"file://{tmp_path}")
 
 
-def test_a_later_format_is_no_damage() -> None:
-    data = encode_list([], {}).replace(b"segments 1", b"segments 2")
-    with pytest.raises(ValueError, match="place has format 2, expected 1: a later windeck"):
-        parse_list("place", data)
+def test_a_later_format_is_no_damage(tmp_path: Path) -> None:
+    place = put_list(tmp_path, as_list(EMPTY).replace(b"segments 1", b"segments 2"))
+    words = f"lists/{place.name} has format 2, expected 1: a later windeck"
+    with pytest.raises(ValueError, match=words):
+        open_store(f"file://{tmp_path}")
 
 
-def test_indices_from_outside_are_checked() -> None:
-    segment, contents = encode_segment("g", [(b"a", b"12"), (b"b", b"3")])
-    index = contents[-1]
-    assert [*parse_index("place", segment, index)] == [b"a", b"b"]
+def test_indices_from_outside_are_checked(tmp_path: Path) -> None:
+    """With the checksum of the index in the list, so that its contents are looked at."""
+    sums = struct.pack("<2I", crc32c(b"12"), crc32c(b"3"))
+    index = struct.pack("<I2H2I", 2, 1, 1, 2, 1) + sums + b"ab"
+    place = put_list(tmp_path, b"")
+    file = tmp_path / "segments" / "g-00"
+    file.parent.mkdir()
+
+    def places(changed: bytes) -> list[Any]:
+        file.write_bytes(b"123" + changed)
+        segment = ["g-00", 3 + len(changed), 3, crc32c(changed), [["a", "b"]]]
+        place.write_bytes(as_list({"segments": [segment], "values": {}}))
+        with writable(tmp_path) as store:
+            return [*store.index(*store.segments).items()]
+
+    assert places(index) == [(b"a", (0, 2, crc32c(b"12"))), (b"b", (2, 1, crc32c(b"3")))]
     rng = random.Random(5)
-    for size in range(len(index)):
-        with pytest.raises(CorruptStoreError, match="place is damaged"):
-            parse_index("place", segment, index[:size])
+    for size in range(4, len(index)):
+        with pytest.raises(CorruptStoreError, match="segments/g-00 is damaged: its index cannot"):
+            places(index[:size])
     for _ in range(2000):
         wrong = bytearray(index)
         for _ in range(rng.randrange(1, 4)):
@@ -300,24 +328,23 @@ def test_indices_from_outside_are_checked() -> None:
         if struct.unpack("<I2H2I", wrong[:16]) == struct.unpack("<I2H2I", index[:16]):
             continue  # checksums of values, which are compared with them
         try:
-            found = parse_index("place", segment, bytes(wrong))
+            found = places(bytes(wrong))
         except CorruptStoreError:
             continue
-        places = [*found.values()]
-        assert all(0 <= p.offset <= p.offset + p.size <= segment.values_size for p in places)
+        assert all(0 <= p.offset <= p.offset + p.size <= 3 for _, p in found)
 
 
 def test_a_listed_size_is_compared_before_memory_is_taken(tmp_path: Path) -> None:
     write(tmp_path, keys_and_values(1, 60))
     with open_store(f"file://{tmp_path}") as store:
-        assert isinstance(store, ObjectStore)
+        assert keys.has_segments(store)
         segment = sorted(store.segments)[0]._replace(size=1 << 50)
         with pytest.raises(CorruptStoreError, match=r"expected 1,125,899,906,842,624 as listed"):
             store.index(segment)
 
 
 def test_files_of_one_content_have_one_name(tmp_path: Path) -> None:
-    with open_objects(f"file://{tmp_path}") as store:
+    with writable(tmp_path) as store:
         (first,) = store.write_segments("g", [(b"a", b"1")], {})
         files = store.segment_files()
         stamp = os.stat(tmp_path / "segments" / first.name).st_mtime_ns
@@ -334,7 +361,7 @@ def test_files_of_one_content_have_one_name(tmp_path: Path) -> None:
 
 def test_a_list_is_not_written_over_another_one(tmp_path: Path) -> None:
     write(tmp_path, {b"a": b"1"})
-    first, second = (open_objects(f"file://{tmp_path}") for _ in range(2))
+    first, second = (writable(tmp_path) for _ in range(2))
     some = first.write_segments("g", [(b"b", b"2")], {})
     first.commit([*first.segments, *some], {})
     with pytest.raises(RuntimeError, match="another process meanwhile, expected one copy or gc"):
@@ -348,13 +375,13 @@ def test_a_list_is_not_written_over_another_one(tmp_path: Path) -> None:
 def test_two_lists_of_one_number_are_not_chosen_from(tmp_path: Path) -> None:
     write(tmp_path, {b"a": b"1"})
     newest = max((tmp_path / "lists").iterdir())
-    newest.with_name(newest.name[:17] + "0" * 16).write_bytes(encode_list([], {}))
+    newest.with_name(newest.name[:17] + "0" * 16).write_bytes(as_list(EMPTY))
     with pytest.raises(CorruptStoreError, match="were written at the same time, expected one"):
         open_store(f"file://{tmp_path}")
 
 
 def test_a_segment_that_vanished_is_not_listed(tmp_path: Path) -> None:
-    with open_objects(f"file://{tmp_path}") as store:
+    with writable(tmp_path) as store:
         store.begin_copy()
         some = store.write_segments("g", [(b"a", b"1")], {})
         store.remove_segments(store.segment_files())
@@ -371,7 +398,7 @@ def test_a_write_that_fails_leaves_no_segment(
         yield b"a", b"1"
         raise ConnectionError("gone for the test")
 
-    with open_objects(f"file://{tmp_path}") as store:
+    with writable(tmp_path) as store:
         with pytest.raises(ConnectionError, match="gone for the test"):
             store.write_segments("g", broken(), {})
         with pytest.raises(ValueError, match="expected keys in ascending order"):
@@ -403,29 +430,27 @@ def test_memory_is_that_of_some_segments(tmp_path: Path, monkeypatch: pytest.Mon
     assert peak < 20 << 20
 
 
-def test_the_format_is_the_documented_one() -> None:
+def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
     pairs = [(b"n/a/1", b"one"), (b"n/b/1", b""), (b"n/b/2", b"four")]
-    segment, contents = encode_segment("group", pairs, lambda key: key[:3])
+    small = {b"n/HEAD": b"\0\1\xff"}
+    with writable(tmp_path) as store:
+        (segment,) = store.write_segments("group", pairs, {}, lambda key: key[:3])
+        store.commit([segment], small)
     lengths = struct.pack("<I3H3I", 3, 5, 5, 5, 3, 0, 4)
     sums = struct.pack("<3I", *(crc32c(value) for _, value in pairs))
     index = lengths + sums + b"n/a/1n/b/1n/b/2"
-    assert b"".join(contents) == b"onefour" + index
     name = f"group-{blake2b(b'onefour' + index, digest_size=16).hexdigest()}"
+    (file,) = (tmp_path / "segments").iterdir()
+    assert (file.name, file.read_bytes()) == (name, b"onefour" + index)
     ranges = ((b"n/a/1", b"n/a/1"), (b"n/b/1", b"n/b/2"))
-    assert segment == SegmentFile(name, 7 + len(index), 7, crc32c(index), ranges)
-    data = json.dumps(
-        {
-            "segments": [
-                [name, 7 + len(index), 7, crc32c(index), [["n/a/1"] * 2, ["n/b/1", "n/b/2"]]]
-            ],
-            "values": {"n/HEAD": "AAH/"},
-        },
-        separators=(",", ":"),
-    ).encode()
-    line = b"windeck-segments 1 %d %08x\n" % (len(data), crc32c(data))
-    small = {b"n/HEAD": b"\0\1\xff"}
-    assert encode_list([segment], small) == line + data
-    assert parse_list("place", line + data) == ([segment], small)
+    assert tuple(segment) == (name, 7 + len(index), 7, crc32c(index), ranges)
+    listed = [name, 7 + len(index), 7, crc32c(index), [["n/a/1"] * 2, ["n/b/1", "n/b/2"]]]
+    (place,) = (tmp_path / "lists").iterdir()
+    expected = as_list({"segments": [listed], "values": {"n/HEAD": "AAH/"}})
+    assert place.read_bytes() == expected
+    with writable(tmp_path) as store:
+        assert (store.segments, store.small_values) == ([segment], small)
+        assert dict(store.scan()) == {**dict(pairs), **small}
 
 
 def test_a_web_server_is_enough_to_read(tmp_path: Path, web: Website) -> None:
@@ -435,6 +460,6 @@ def test_a_web_server_is_enough_to_read(tmp_path: Path, web: Website) -> None:
         web.objects[f"run/{path.relative_to(tmp_path)}"] = path.read_bytes()
     with open_store(f"{web.url}/run") as store:
         assert dict(store.scan()) == {**pairs, b"b/HEAD": b"small"}
-        assert isinstance(store, ObjectStore)
+        assert keys.has_segments(store)
         with pytest.raises(NotImplementedError, match=r"cannot write .* takes no files"):
             store.commit(store.segments, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 from support.failing import WRITES, Between, error_of
-from support.internals import inside, original, plant
+from support.internals import original, plant
+from support.played_redis import bulk, played
 from support.store_servers import (
     RedisServer,
     StartRedis,
@@ -93,63 +95,66 @@ def test_a_server_that_cannot_save(start_redis: StartRedis) -> None:
             store.sync()
 
 
-def test_waiting_for_the_append_only_file_of_newer_servers() -> None:
-    """Debian's server is older than WAITAOF, so a fake server gives the answers."""
-    from support.internals import make_durable
+def persistence(**answers: Any) -> Any:
+    """Return a played server that says what `persistence` is; other answers as for `played`."""
+    said = b"".join(
+        b"%b:%b\r\n" % (name.encode(), value)
+        for name, value in answers.items()
+        if isinstance(value, bytes)
+    )
+    others = {name: value for name, value in answers.items() if not isinstance(value, bytes)}
+    return played(
+        INFO=lambda _: bulk(b"run_id:7\r\nmaxmemory_policy:noeviction\r\n" + said), **others
+    )
 
-    class Pipe:
-        def __init__(self, node: Node) -> None:
-            self.node = node
 
-        def __enter__(self) -> Pipe:
-            return self
+@pytest.mark.parametrize("waits", [1, 3])
+def test_waiting_for_the_append_only_file_of_newer_servers(waits: int) -> None:
+    """Debian's server is older than WAITAOF, so a played server gives the answers."""
+    sent = list[list[bytes]]()
 
-        def __exit__(self, *error: object) -> None: ...
+    def wait(words: list[bytes]) -> bytes:
+        sent.append(words)
+        return b"*2\r\n:%d\r\n:0\r\n" % (len(sent) == 2 * waits)
 
-        def execute_command(self, *command: object) -> None:
-            self.node.sent.append(command)
+    def write(words: list[bytes]) -> bytes:
+        sent.append(words)
+        return b"+OK\r\n"
 
-        def execute(self) -> list[object]:
-            return [True, [self.node.answers.pop(0), 0]]
-
-    class Node:
-        def __init__(self, answers: list[int]) -> None:
-            self.answers, self.sent = answers, list[tuple[object, ...]]()
-
-        def info(self, section: str) -> dict[str, object]:
-            return {"aof_enabled": 1, "redis_version": "7.2.4", "aof_last_write_status": "err"}
-
-        def pipeline(self, transaction: bool) -> Pipe:
-            assert not transaction
-            return Pipe(self)
-
-    node = Node([1])
-    make_durable(node, b"key")
-    assert node.sent == [("SET", b"key", b"", "PX", 1), ("WAITAOF", 1, 0, 1000)]
-    with pytest.raises(OSError, match="cannot write its append-only file"):
-        make_durable(Node([0, 1]), b"key")
+    newer = {"redis_version": b"7.2.4", "aof_enabled": b"1"}
+    with (
+        persistence(**newer, aof_last_write_status=b"ok", SET=write, WAITAOF=wait) as server,
+        open_store(server.url) as store,
+    ):
+        store.sync()
+    assert sent == [
+        [b"SET", sent[0][1], b"", b"PX", b"1"], [b"WAITAOF", b"1", b"0", b"1000"]
+    ] * waits  # fmt: skip
+    sent.clear()
+    with (
+        persistence(**newer, aof_last_write_status=b"err", SET=write, WAITAOF=wait) as server,
+        open_store(server.url) as store,
+    ):
+        if waits == 1:
+            store.sync()
+        else:
+            with pytest.raises(OSError, match="cannot write its append-only file"):
+                store.sync()
+    assert len(sent) == 2
 
 
 def test_a_dump_that_somebody_else_began_is_not_waited_for_alone() -> None:
     """A dump that began before the last writes is followed by another one."""
-    import redis
-
-    from support.internals import make_durable
-
-    class Node:
-        refusals, sent = 2, list[str]()
-
-        def info(self, section: str) -> dict[str, object]:
-            return {"rdb_last_bgsave_status": "ok"}
-
-        def execute_command(self, command: str) -> None:
-            self.sent.append(command)
-            if len(self.sent) <= self.refusals:
-                raise redis.ResponseError("Background save already in progress")
-
-    node = Node()
-    make_durable(node, b"key")
-    assert node.sent == ["BGSAVE"] * 3
+    answers = [b"-ERR Background save already in progress\r\n"] * 2
+    answers.append(b"+Background saving started\r\n")
+    older = {"redis_version": b"7.0.15", "rdb_last_bgsave_status": b"ok"}
+    with (
+        persistence(**older, BGSAVE=lambda _: answers.pop(0)) as server,
+        open_store(server.url) as store,
+    ):
+        store.sync()
+        assert server.seen.count(b"BGSAVE") == 3
+    assert not answers
 
 
 def times_written(server: RedisServer) -> int:
@@ -307,7 +312,10 @@ def test_a_server_of_a_cluster_that_restarts_just_before_head(
     with open_store(url) as store:
         first, second = ({f"w{i}": torch.randn(100) for i in range(20)} for _ in range(2))
         checkpoint.save(store, step=0, model=first, namespace=name)
-        port = int(inside(store, "name_of")(head).rpartition(":")[2])
+        from redis.cluster import RedisCluster
+
+        with closing(RedisCluster("127.0.0.1", lazy_cluster[0].port)) as client:
+            port = client.get_node_from_key(head.decode()).port
         home = [server.port for server in lazy_cluster].index(port)
         number = home if which == "home" else (home + 1) % 3
         watched: Any = AtCompareAndSet(store, head, lambda: restart(lazy_cluster, number))

@@ -10,7 +10,7 @@ import torch
 
 from support.store_servers import RedisServer, StartRedis, free_port, need
 from windeck import checkpoint
-from windeck.checkpoint.stores import StoreURL, open_store
+from windeck.checkpoint.stores import open_store
 
 Fresh = Callable[[str], str]
 HOST = {"host": "h", "port": 6379, "socket_connect_timeout": 10.0}
@@ -22,14 +22,33 @@ def _library() -> None:
     need("redis")
 
 
-def told(url: str) -> dict[str, Any]:
-    from support.internals import connection_settings
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return a list that gets the arguments of each client of redis-py, which sends nothing."""
+    import redis
 
-    settings = connection_settings(StoreURL.parse(url))
-    retry = settings.pop("retry")
-    assert retry.get_retries() == 0  # what is sent twice may be done twice
-    settings.pop("driver_info", None)
-    return settings
+    made = list[dict[str, Any]]()
+
+    class Client(redis.Redis):
+        def __init__(self, **settings: Any) -> None:
+            made.append(settings)
+            super().__init__(**settings)
+
+        def info(self, *sections: str, **_: Any) -> dict[str, Any]:
+            return {"redis_version": "7.0.15"}
+
+    class Cluster:
+        def __init__(self, **settings: Any) -> None:
+            made.append(settings)
+
+        def get_primaries(self) -> list[Any]:
+            return []
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(redis, "Redis", Client)
+    monkeypatch.setattr(redis, "RedisCluster", Cluster)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -47,8 +66,17 @@ def told(url: str) -> dict[str, Any]:
         ("redis+unix://:p%40w@/r", {"unix_socket_path": "/r", "password": "p@w"}),
     ],
 )
-def test_what_redis_py_is_told(url: str, expected: dict[str, Any]) -> None:
-    assert told(url) == {**PLAIN, **expected}
+def test_what_redis_py_is_told(
+    url: str, expected: dict[str, Any], clients: list[dict[str, Any]]
+) -> None:
+    with open_store(url):
+        for settings in clients:
+            retry = settings.pop("retry")
+            assert retry.get_retries() == 0  # what is sent twice may be done twice
+            settings.pop("driver_info", None)
+            settings.pop("db", None)
+            assert settings == {**PLAIN, **expected}
+    assert clients
 
 
 @pytest.mark.parametrize(
@@ -61,10 +89,11 @@ def test_what_redis_py_is_told(url: str, expected: dict[str, Any]) -> None:
         ("redis+unix:///run/7?db=12", 12),
     ],
 )
-def test_databases(url: str, number: int) -> None:
-    from support.internals import database_number
-
-    assert database_number(StoreURL.parse(url)) == number
+def test_databases(url: str, number: int, clients: list[dict[str, Any]]) -> None:
+    """The database 0 is asked first whether the server is one of a cluster."""
+    with open_store(url):
+        found = [settings.get("db", 0) for settings in clients]
+    assert found == ([0, number] if number else [0])
 
 
 @pytest.mark.parametrize(

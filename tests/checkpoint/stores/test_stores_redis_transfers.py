@@ -16,9 +16,10 @@ from windeck._core import crc32c
 from windeck.checkpoint.stores import Pieces, Store, open_store
 
 need("redis")
-from support.internals import UNANSWERED_BYTES  # noqa: E402
 
 LARGE = 100_000
+#: Bytes that are sent to a server before it answers.
+UNANSWERED_BYTES = 16 << 20
 
 
 ROWS = {b"k%02d" % i: bytes([i]) * LARGE + b"%02d" % i for i in range(60)}

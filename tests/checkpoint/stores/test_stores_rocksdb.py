@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.internals import MIN_SPLIT_BYTES, ParallelItems, inside, order_writes, original, plant
+from support.internals import ParallelItems, inside, original, plant
 from support.programs import printed
 from support.store_servers import need
 from support.threads import at_once
@@ -31,6 +31,8 @@ def _library() -> None:
 
 
 ROWS = [(b"k%03d" % i, b"%d" % i * 100) for i in range(300)]
+#: Bytes that parts of a bulk load are said to have, to be written at the same time.
+LARGE = 32 << 20
 
 
 def test_many_read_while_one_writes(tmp_path: Path) -> None:
@@ -245,14 +247,12 @@ def test_keys_ascend_from_lane_to_lane(
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for first in (b"a", b"b", b"c", b"d"):
             other = [(first, b"3"), (b"e", b"4")]
-            wrong = ParallelItems([(MIN_SPLIT_BYTES, one.copy), (MIN_SPLIT_BYTES, other.copy)])
+            wrong = ParallelItems([(LARGE, one.copy), (LARGE, other.copy)])
             words = f"expected keys in ascending order, got {first!r} after b'd'"
             with pytest.raises(ValueError, match=words):
                 store.bulk_load(wrong)
         assert list(store.keys()) == []
-        right = ParallelItems(
-            [(MIN_SPLIT_BYTES, one.copy), (MIN_SPLIT_BYTES, lambda: [(b"d\0", b"3")])]
-        )
+        right = ParallelItems([(LARGE, one.copy), (LARGE, lambda: [(b"d\0", b"3")])])
         assert store.bulk_load(right) == 3
 
 
@@ -398,11 +398,11 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
             found = opening(self)
             if meanwhile:
                 writer.put_many([(b"a", meanwhile.pop(0))])
-                order_writes(writer)
+                writer.order_writes()
                 if removes:
                     writer.delete_range(b"k%d" % len(meanwhile))  # first k1, then k0
                 else:
-                    inside(writer, "writable").flush()
+                    inside(writer, "db").flush()
                 writer.put_many([(b"z", b"later")])
             return found
 
@@ -537,9 +537,9 @@ def test_small_tables_are_merged(tmp_path: Path) -> None:
 
 
 def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
-    store = open_store(f"rocksdb://{tmp_path}/x")
+    store: Any = open_store(f"rocksdb://{tmp_path}/x")
     store.put_many([(b"a", b"1")])
-    order_writes(store)
+    store.order_writes()
     assert not (tmp_path / "x" / "windeck.seal").exists(), "this would be a sync"
     assert not list((tmp_path / "x").glob("*.sst"))
     shutil.copytree(tmp_path / "x", tmp_path / "killed")
@@ -547,7 +547,7 @@ def test_ordered_writes_are_in_the_log_alone(tmp_path: Path) -> None:
     with open_store(f"rocksdb://{tmp_path}/killed") as found:
         assert found.get(b"a") == b"1"
     with pytest.raises(ValueError, match="is closed"):
-        order_writes(store)
+        store.order_writes()
 
 
 class PowerCuts:

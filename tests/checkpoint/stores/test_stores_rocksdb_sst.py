@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.internals import SEAL_KEY, ParallelItems, inside, options_for, plant
+from support.internals import ParallelItems, inside, plant
 from support.store_servers import need, unavailable
 from windeck._core import crc32c
 from windeck._util import Task
@@ -24,8 +24,8 @@ from windeck.io import create_file
 need("rocksdb")
 import rocksdict  # noqa: E402
 
-from windeck.checkpoint.stores import StoreURL  # noqa: E402
-
+#: The key of the entry that seals a database.
+SEAL_KEY = b"\0windeck.seal"
 SIZES = [0, 1, 10, 127, 128, 300, 4000, 4096, 16383, 16384, 16385, 70_000, 2_100_000]
 
 
@@ -66,6 +66,18 @@ def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
         assert dict(store.scan()) == model
     with open_store(f"{url}?readonly=1") as store:
         assert dict(store.scan()) == model
+
+
+def engine_options() -> rocksdict.Options:
+    """Return options of the engine for tables of format 5 without compression."""
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_compression_type(rocksdict.DBCompressionType.none())
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_format_version(5)
+    tables.set_checksum_type(rocksdict.ChecksumType.crc32c())
+    options.set_block_based_table_factory(tables)
+    return options
 
 
 @pytest.mark.parametrize("large", [1, 1 << 30])
@@ -122,7 +134,7 @@ def test_properties_are_those_of_the_engine(tmp_path: Path) -> None:
     model = rows(500, 3)
     with open_store(f"rocksdb://{tmp_path}/x"):
         write_part(f"rocksdb://{tmp_path}/x", "ours", model.items())
-    writer = rocksdict.SstFileWriter(options_for(StoreURL.parse(f"rocksdb://{tmp_path}/x")))
+    writer = rocksdict.SstFileWriter(engine_options())
     writer.open(str(tmp_path / "theirs"))
     for key, value in model.items():
         writer[key] = value
@@ -379,7 +391,7 @@ def releases_the_lock(folder: Path) -> bool:
     """
     value = bytes(64 << 20)
     least = counts_next_to(lambda: crc32c(memoryview(value)))  # without the lock, and quicker
-    writer = rocksdict.SstFileWriter(options_for(StoreURL.parse(f"rocksdb://{folder}/x")))
+    writer = rocksdict.SstFileWriter(engine_options())
     writer.open(str(folder / "probe.sst"))
     counted = [
         counts_next_to(lambda: writer.__setitem__(b"k", value)),
@@ -391,7 +403,7 @@ def releases_the_lock(folder: Path) -> bool:
 def survives_repair(folder: Path) -> bool:
     """Return True if a repair keeps the keys of a table that rocksdict wrote."""
     path = folder / "repaired"
-    options = options_for(StoreURL.parse(f"rocksdb://{path}"))
+    options = engine_options()
     database = rocksdict.Rdict(str(path), options)
     writer = rocksdict.SstFileWriter(options)
     writer.open(str(folder / "table.sst"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+from typing import Any
 
-from support.internals import COUNTED, Entries, pack_entries, unpack_block
-from support.internals import parse_block_index as parse_index
+import numpy as np
+
+from models.table_model import ModelCore, ModelTable
+from windeck import checkpoint
 from windeck._core import EmbeddingCore
-from windeck.checkpoint.format import DEAD, INDEX_LINE, ROW, BlockSize, TableShape, last_key
+from windeck.checkpoint.format import INDEX_LINE, BlockSize, TableShape, keys, last_key
+from windeck.checkpoint.stores import Store
 
 #: The ids 2^40, 3 and -5 in the buckets 2, 121 and 287: counted, with a row, and dead or counted.
 COLUMNS = (
@@ -36,39 +38,80 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "golden"), [("float32", FLOAT32), ("bfloat16", BFLOAT16)])
-def test_blocks_have_the_published_bytes(dtype: str, golden: str) -> None:
-    shape = TableShape(2, 1, dtype)
-    row = np.array([[1, -2, 0.5, 3]], np.float32)
-    bits = (row.view(np.uint32) >> 16).astype(np.uint16)
-    last = DEAD if dtype == "float32" else COUNTED
-    entries = Entries(
-        keys=np.array([2**40, 3, -5]),
-        versions=np.array([7, 8, 9]),
-        frequencies=np.array([1, 2, 0]),
-        seen=np.array([5, 6, 0]),
-        states=np.array([COUNTED, ROW, last], np.uint8),
-        values=row if dtype == "float32" else bits,
-    )
-    (block,) = pack_entries(entries, shape, [])
-    assert bytes(block.payload) == bytes.fromhex(golden)
-    assert block.line() == bytes.fromhex(LINES[dtype])
-    assert INDEX_LINE.itemsize == len(block.line()) == 32
+IDS = [2**40, 3, -5]
+VALUES = np.array([1, -2, 0.5, 3], np.float32)
 
-    size = BlockSize(3, 1, int(last == DEAD))
-    index = parse_index("index", [memoryview(block.line())], (0, 1024))
-    assert index.size(0) == size
-    assert index.payload_bytes(shape).tolist() == [size.bytes(shape)] == [len(block.payload)]
-    found = index.check("block", 0, unpack_block("block", block.payload, shape, size))
-    for name in ("keys", "versions", "frequencies", "seen", "states", "values"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(entries, name))
-    assert last_key(block.payload) == -5
 
-    core = EmbeddingCore(2, slots=1, dtype=dtype)
-    wrong = core.insert_blocks([block.payload], block.line(), 0, 1024)
-    if last == DEAD:  # C++ inserts whole tables only.
-        assert wrong == 0
-        return
-    assert wrong is None
-    (again,) = core.snapshot().blocks(0, 1024, dim=2, slots=1, most=1 << 19, borders=[])
-    assert bytes(again[0]) == bytes.fromhex(golden)
+def stored(store: Store, generation: int) -> tuple[bytes, bytes]:
+    """Return the payload of the first block of a generation, and that of its index."""
+    block = store.get(keys.block("windeck", generation, 0, 0, 0))
+    index = store.get(keys.index("windeck", generation, 0, 0, 0))
+    assert block is not None
+    assert index is not None
+    return block[64:], index[64:]
+
+
+def fill(core: ModelCore) -> None:
+    core.put(2**40, 7, 1, 5, None)
+    core.put(3, 8, 2, 6, VALUES)
+    core.clock = 9
+
+
+def assert_rows(store: Store, dead: int) -> None:
+    """Assert that the ids come back, the last of them counted or not at all."""
+    with checkpoint.open(store) as saved:
+        rows = saved.table("t").rows(IDS)
+    assert rows.found.tolist() == [True, True, not dead]
+    assert rows.versions.tolist() == [7, 8, 0 if dead else 9]
+    assert rows.frequencies.tolist() == [1, 2, 0]
+    assert rows.seen.tolist() == [5, 6, 0]
+    assert rows.admitted.tolist() == [False, True, False]
+    np.testing.assert_array_equal(rows.values, VALUES.reshape(1, 4))
+
+
+def assert_published(payload: bytes, line: bytes, dtype: str, dead: int) -> None:
+    golden = FLOAT32 if dtype == "float32" else BFLOAT16
+    assert payload == bytes.fromhex(golden)
+    assert line == bytes.fromhex(LINES[dtype])
+    assert INDEX_LINE.itemsize == len(line) == 32
+    assert BlockSize(3, 1, dead).bytes(TableShape(2, 1, dtype)) == len(payload)
+    assert last_key(memoryview(payload)) == -5
+
+
+def test_blocks_of_deltas_have_the_published_bytes(memory: Store) -> None:
+    """A save of ids that one of them was removed from since."""
+    core = ModelCore(2, 1)
+    core.fill([*range(100, 150), -5], np.random.default_rng(0))
+    options: dict[str, Any] = {"embeddings": {"t": ModelTable(core)}, "incremental": True}
+    checkpoint.save(memory, step=1, **options)
+    fill(core)
+    del core.ids[-5]
+    core.gone[-5] = 9
+    checkpoint.save(memory, step=2, **options)
+    payload, line = stored(memory, 2)
+    assert_published(payload, line, "float32", dead=1)
+    assert_rows(memory, dead=1)
+    # C++ inserts whole tables only.
+    assert EmbeddingCore(2, slots=1).insert_blocks([memoryview(payload)], line, 0, 1024) == 0
+
+
+def test_blocks_of_bfloat16_have_the_published_bytes(memory: Store) -> None:
+    """Written from the native table and by it, and read by Python and C++."""
+    core = ModelCore(2, 1)
+    fill(core)
+    core.put(-5, 9, 0, 0, None)
+    table, found = EmbeddingCore(2, slots=1, dtype="bfloat16"), core.snapshot().read(0, 1024)
+    bits = (found.pop("values").view(np.uint32) >> 16).astype(np.uint16)
+    table.insert(*found.values(), bits)
+    table.set_clock(core.clock)
+    checkpoint.save(memory, step=1, embeddings={"t": ModelTable(table)})
+    payload, line = stored(memory, 1)
+    assert_published(payload, line, "bfloat16", dead=0)
+    assert_rows(memory, dead=0)
+    again = EmbeddingCore(2, slots=1, dtype="bfloat16")
+    assert again.insert_blocks([memoryview(payload)], line, 0, 1024) is None
+    (block,) = again.snapshot().blocks(0, 1024, dim=2, slots=1, most=1 << 19, borders=[])
+    assert bytes(block[0]) == payload
+    model = ModelCore(2, 1)
+    checkpoint.load(memory, embeddings={"t": ModelTable(model)}, cast=True)
+    assert model.told() == core.told()

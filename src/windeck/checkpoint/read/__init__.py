@@ -8,7 +8,12 @@ if TYPE_CHECKING:
     from windeck.checkpoint.read.comparing import ValueDifference, diff
     from windeck.checkpoint.read.predicates import Predicate, nan, near, parse
     from windeck.checkpoint.read.scanning import read_box
-    from windeck.checkpoint.read.searching import search, search_table, search_tensor
+    from windeck.checkpoint.read.searching import (
+        search,
+        search_table,
+        search_tensor,
+        tensor_statistics,
+    )
     from windeck.checkpoint.read.statistics import Statistics
     from windeck.checkpoint.read.verifying import verify
 
@@ -24,6 +29,7 @@ __all__ = [
     "search",
     "search_table",
     "search_tensor",
+    "tensor_statistics",
     "verify",
 ]
 
@@ -34,7 +40,7 @@ __getattr__ = lazy_attributes(
         "comparing": ("ValueDifference", "diff"),
         "predicates": ("Predicate", "nan", "near", "parse"),
         "scanning": ("read_box",),
-        "searching": ("search", "search_table", "search_tensor"),
+        "searching": ("search", "search_table", "search_tensor", "tensor_statistics"),
         "statistics": ("Statistics",),
         "verifying": ("verify",),
     },

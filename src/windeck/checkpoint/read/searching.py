@@ -29,7 +29,7 @@ __all__ = [
     "search",
     "search_table",
     "search_tensor",
-    "statistics",
+    "tensor_statistics",
 ]
 
 
@@ -174,7 +174,7 @@ def _indices_of(span: ElementRange, places: Any) -> Iterator[tuple[int, ...]]:
     return _indices(span.part, places + span.start)
 
 
-def statistics(
+def tensor_statistics(
     view: View,
     namespace: str,
     entry: TensorEntry,

@@ -22,7 +22,7 @@ from windeck.checkpoint.stores.protocol import (
 )
 from windeck.checkpoint.stores.store_url import StoreURL
 
-__all__ = ["MappingStore", "forget", "open_url"]
+__all__ = ["MappingStore", "open_url"]
 
 FACTS = Facts(
     backend="memory",
@@ -192,13 +192,3 @@ def open_url(url: StoreURL) -> MappingStore:
     store = MappingStore(data, url=str(url), lock=lock)
     store._commits = commits
     return store
-
-
-def forget(name: str) -> None:
-    """Release the memory of ``memory://name``; stores that are open keep their data.
-
-    Examples
-    --------
-    >>> forget("unknown")
-    """
-    _named.pop(name, None)

@@ -12,8 +12,8 @@ from windeck._util.terminal import escaped
 from windeck.checkpoint.format import state_json
 from windeck.checkpoint.format.entries import TensorEntry
 from windeck.checkpoint.format.manifests import find_commit, read_head, read_manifest
+from windeck.checkpoint.read import search_tensor, tensor_statistics
 from windeck.checkpoint.read.predicates import nan, parse
-from windeck.checkpoint.read.searching import search_tensor, statistics
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.cli.catalog import TABLES
 from windeck.cli.output import format_time
@@ -124,7 +124,9 @@ def _add_values(
     if not budget.take_bytes(entry.name, item["bytes"]):
         item["note"] += NOT_READ
         return
-    found = statistics(view, namespace, entry, bins=_bins(entry, limits), largest=limits.places)
+    found = tensor_statistics(
+        view, namespace, entry, bins=_bins(entry, limits), largest=limits.places
+    )
     digits = digits_of(entry.dtype)
     item["stats"] = statistics_document(found)
     if found["histogram"] is not None:
