@@ -39,6 +39,7 @@ from windeck.preparation.sorted_files import (
     read_task,
     task_result,
 )
+from windeck.table.timestamps import GridReport
 from windeck.windows.scaler import Scaler
 
 __all__ = ["WorkLimits", "run_passes"]
@@ -268,7 +269,16 @@ def _manifest(
         scalers,
         plan.options.document(),
         plan.fingerprint,
+        _grid_report(plan, written),
     )
+
+
+def _grid_report(plan: PreparationPlan, written: list[WrittenFile]) -> GridReport | None:
+    """Return what was done to rows on a grid; None without one, and where it was not counted."""
+    if not all(one.grid for one in written):
+        return None
+    reports = [GridReport(*one.grid) for one in written]
+    return GridReport.of_files(reports, plan.options.duplicates)
 
 
 def _sources(plan: PreparationPlan, results: list[TaskResult]) -> Iterator[PreparedSource]:

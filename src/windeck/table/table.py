@@ -1126,7 +1126,8 @@ class Table:
         Returns
         -------
         Table
-            Itself if nothing changes. Columns with ``storage="columns"``, in memory.
+            Itself if nothing changes. Its `explain` and ``report.grids`` count the rows that were
+            added, moved, and dropped or merged. Columns with ``storage="columns"``, in memory.
 
         Raises
         ------

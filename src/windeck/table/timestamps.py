@@ -2,17 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from windeck._util.text import plural
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.table.series import ROWS_AT_A_TIME, Reordering, reorder
 
 _MAX_STEPS_COUNTED = 1024
+
+
+@dataclass(frozen=True)
+class GridReport:
+    """Report on rows that were put on a grid of time.
+
+    Attributes
+    ----------
+    added : int
+        Rows of missing values at steps without a row.
+    moved : int
+        Rows that were between two steps (`off_grid`).
+    merged : int
+        Rows that are left out, or part of a mean, as another row has their step (`duplicates`).
+    duplicates : "error", "first", "last" or "mean"
+    first_moved, first_merged : str or None
+        Series and time stamp of the first such row, as in the data.
+    """
+
+    added: int = 0
+    moved: int = 0
+    merged: int = 0
+    duplicates: str = "error"
+    first_moved: str | None = None
+    first_merged: str | None = None
+
+    @classmethod
+    def of_files(cls, reports: Sequence[GridReport], duplicates: str) -> GridReport:
+        """Return the report of all files, in their order."""
+        return cls(
+            sum(one.added for one in reports),
+            sum(one.moved for one in reports),
+            sum(one.merged for one in reports),
+            duplicates,
+            next((one.first_moved for one in reports if one.moved), None),
+            next((one.first_merged for one in reports if one.merged), None),
+        )
+
+    def lines(self) -> list[str]:
+        """Return the report as text: a line each for rows added, moved, and dropped or merged."""
+        lines = []
+        if self.added:
+            lines.append(f"{plural(self.added, 'row')} of missing values added to the grid")
+        if self.moved:
+            moved = f"{plural(self.moved, 'row')} moved to the grid"
+            lines.append(f"{moved}, the first of {self.first_moved}")
+        if self.merged:
+            done = f"dropped for the {self.duplicates} row of the step"
+            if self.duplicates == "mean":
+                done = "merged into the mean of a step"
+            lines.append(f"{plural(self.merged, 'row')} {done}, the first of {self.first_merged}")
+        return lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +94,8 @@ class OrderReport:
         Unit of `steps` ("us", "D", ...); None for integer timestamps, or without timestamps.
     span : (int, int) or None
         First and last timestamp of all series in `unit`; None without timestamps.
+    grids : tuple of GridReport
+        Rows added, moved and merged by each `Table.regularize`; empty without one.
     """
 
     regrouped: bool
@@ -53,6 +108,7 @@ class OrderReport:
     steps: Int64s
     unit: str | None = None
     span: tuple[int, int] | None = None
+    grids: tuple[GridReport, ...] = ()
 
     @classmethod
     def without_time(cls, series: int, *, regrouped: bool) -> OrderReport:
@@ -78,6 +134,7 @@ class OrderReport:
     def lines(self) -> list[str]:
         """Return the findings as text, one line each."""
         lines = ["rows grouped by series"] if self.regrouped else []
+        lines += [line for grid in self.grids for line in grid.lines()]
         if self.sorted_series:
             back, many = int(self.backward.sum()), len(self.sorted_series)
             lines.append(f"{_series(many)} sorted by time ({_count(back, 'backward step')})")
