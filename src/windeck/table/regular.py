@@ -142,6 +142,7 @@ def regularize(
     own_origins: bool,
     duplicates: str,
     max_rows: int,
+    time_zone: str | None,
 ) -> Regular | None:
     """Return the rows of series on a grid; None if all rows are on it, without gaps.
 
@@ -170,7 +171,9 @@ def regularize(
                 ends = np.append(groups[1:], len(same)) - 1
                 writer.write(part, groups if duplicates == "first" else ends)
     times = _times(placing, stamps.dtype)
-    report = replace(_report(placing, times), grids=(*layout.report.grids, counts.report()))
+    report = replace(
+        _report(placing, times, time_zone), grids=(*layout.report.grids, counts.report())
+    )
     found = SeriesLayout(placing.new, layout.names, report)
     return Regular([writer.finish() for writer in writers], times, found)
 
@@ -273,10 +276,10 @@ def _times(placing: _Placing, dtype: np.dtype[Any]) -> Array:
     return times.view(dtype)
 
 
-def _report(placing: _Placing, times: Array) -> OrderReport:
+def _report(placing: _Placing, times: Array, zone: str | None) -> OrderReport:
     """Return the report on regular rows; steps of days in a zone and months differ in length."""
     if not placing.grid.even:
-        column = ColumnData("", times, missing=0)
+        column = ColumnData("", times, missing=0, time_zone=zone)
         return sort_by_time(column, placing.new, owned=False, regrouped=False)[2]
     none, lengths = np.zeros(len(placing.names), dtype=np.int64), np.diff(placing.new)
     steps = np.where(lengths > 1, placing.grid.step, 0)

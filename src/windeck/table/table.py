@@ -1172,6 +1172,7 @@ class Table:
             own_origins=own,
             duplicates=duplicates,
             max_rows=regular.check_rows(most, self.num_rows),
+            time_zone=self.time_zone,
         )
         if found is None:
             return self
