@@ -1152,8 +1152,12 @@ class Table:
         """
         if self.timestamps is None:
             raise TypeError("the table has no timestamps; expected timestamp_column=")
+        ids = f"id_columns={list(self.id_columns)}, " if self.id_columns else ""
+        names = f"{ids}timestamp_column={self.timestamp_column!r}"
         self._check_in_memory(
-            "regularize()", "files that `windeck prepare SRC DEST --step STEP` writes"
+            "regularize()",
+            "files that `windeck prepare SRC DEST --step STEP` writes, as does "
+            f"windeck.prepare(src, dest, {names}, step={step!r})",
         )
         if duplicates not in DUPLICATES:
             raise ValueError(
