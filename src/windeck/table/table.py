@@ -426,8 +426,10 @@ class Table:
         Raises
         ------
         TypeError, ValueError
-            `data` is not of pandas; the index has several levels of time, or a level with the name
-            of a column, or several levels without time, with which each row is a series.
+            `data` is not of pandas; two columns have one name; the index has several levels of
+            time, a level with the name of a column, one that is neither time nor of strings or
+            integers, or several levels without time, with which each row is a series; one column
+            has times with and without a time zone.
 
         Examples
         --------
@@ -437,7 +439,7 @@ class Table:
         >>> table.timestamp_column, table.timestamps.astype("M8[D]").tolist()[1]
         ('month', datetime.date(2024, 2, 1))
         """
-        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column)
+        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column, columns)
         return cls.from_arrow(
             frame,
             columns=columns,
