@@ -156,7 +156,7 @@ def flat_pandas(
     data: Any,
     ids: str | Iterable[str] | None,
     time: str | None,
-    columns: str | Iterable[str] | None,
+    columns: str | Iterable[str] | None = None,
 ) -> tuple[Any, tuple[str, ...], str | None]:
     """Return a frame or Series of pandas without index, and the names of its ids and its time.
 
