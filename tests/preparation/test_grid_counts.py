@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import windeck as wd
 from support.internals import plant
 from support.prepare_cases import write_files
+from support.real_data import real_data
 
 KEYS: dict[str, Any] = {"id_columns": "site", "timestamp_column": "time"}
 STEP = 60_000
@@ -129,3 +130,22 @@ def test_files_tell_what_a_grid_did_to_rows(tmp_path: Path) -> None:
     plain = wd.prepare(tmp_path / "in", tmp_path / "plain", **KEYS, duplicates="keep")
     assert plain.grid is None
     assert "grid" not in json.loads((tmp_path / "plain" / "manifest.json").read_text())
+
+
+def test_rows_of_real_series_are_counted_as_in_numpy() -> None:
+    table = wd.Table.read(
+        real_data("nab.parquet"), id_columns="series", timestamp_column="timestamp"
+    )
+    step = np.timedelta64(5, "m")
+    found = table.regularize(step, off_grid="floor", duplicates="last", max_rows=10**7)
+    stamps = table.timestamps
+    assert stamps is not None
+    slots = stamps.view(np.int64) // int(step.astype("m8[us]").astype(np.int64))
+    inside = np.ones(len(slots) - 1, dtype=bool)
+    inside[table.offsets[1:-1] - 1] = False
+    ahead = np.diff(slots)[inside]
+    (grid,) = found.report.grids
+    assert grid.moved == int((stamps != stamps.astype("M8[5m]")).sum()) > 0
+    assert grid.merged == int((ahead == 0).sum()) > 0
+    assert grid.added == int((ahead - 1)[ahead > 0].sum()) > 0
+    assert found.num_rows == table.num_rows + grid.added - grid.merged
