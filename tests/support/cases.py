@@ -26,6 +26,7 @@ class PlainTable:
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[Any] | None = None
     fingerprint: dict[str, str | int] = field(default_factory=dict)
+    time_zone: str | None = None
 
     @property
     def column_names(self) -> tuple[str, ...]:

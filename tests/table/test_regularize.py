@@ -370,8 +370,9 @@ def test_tables_without_times_or_values_in_memory(tmp_path: Path) -> None:
         wd.Table.from_columns({"a": np.zeros(2)}).regularize(1)
     pl.DataFrame({"a": [0.0, 1.0], "t": [0, 5]}).write_parquet(tmp_path / "a.parquet")
     table = wd.Table.read(tmp_path / "a.parquet", timestamp_column="t", in_memory=False)
-    with pytest.raises(TypeError, match="or files that `windeck prepare SRC DEST --step STEP`"):
+    with pytest.raises(TypeError, match="files that `windeck prepare SRC DEST --step") as error:
         table.regularize(1)
+    assert "windeck.prepare(src, dest, timestamp_column='t', step=1)" in str(error.value)
 
 
 def test_windows_mask_the_added_rows() -> None:

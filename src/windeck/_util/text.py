@@ -89,3 +89,8 @@ def format_bytes(nbytes: float) -> str:
 def plural(number: int, noun: str) -> str:
     """Return a number and its noun: ``"1 shard"``, ``"2,000 shards"``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def verb(number: int, many: str) -> str:
+    """Return the form of a verb after a number: ``verb(1, "have")`` is ``"has"``."""
+    return {"are": "is", "were": "was", "have": "has", "do": "does"}[many] if number == 1 else many

@@ -110,8 +110,10 @@ def time_dtype(name: str, kind: Any, where: str) -> np.dtype[Any]:
         return np.dtype("datetime64[D]" if pat.is_date32(kind) else "datetime64[ms]")
     if pat.is_integer(kind) and not pat.is_uint64(kind):
         return np.dtype(np.int64)
+    parsed = " (pandas.to_datetime and str.to_datetime of polars parse texts)"
     raise TypeError(
         f"timestamp column {name!r} of {where} is {kind}; expected timestamps, dates or integers"
+        + (parsed if is_string(kind) else "")
     )
 
 

@@ -61,6 +61,11 @@ class ReadOptions:
         """Return the options for a user's arguments; an error names a wrong one."""
         asked = None if columns is None else as_names("columns", columns)
         keys = as_names("id_columns", ids or ())
+        if time is not None and time in keys:
+            raise ValueError(
+                f"`timestamp_column` is {time!r}, which is one of `id_columns` too; expected "
+                "different columns"
+            )
         every = categories is True
         named = {} if isinstance(categories, bool) else _categories(categories)
         text = CsvOptions.from_arguments(*csv, time, keys, tuple(named))

@@ -342,8 +342,10 @@ def as_arrow_table(data: Any, options: ReadOptions | None = None) -> Any:
     try:
         return pa.table(data)
     except (pa.ArrowException, TypeError) as error:
+        # Of pandas an error has two texts, of which the second names the column.
+        reason = ": ".join(str(text).rstrip(".") for text in reversed(error.args))
         raise TypeError(
-            f"a {type(data).__name__} is not a table with named columns; {error}"
+            f"a {type(data).__name__} is not a table with named columns; {reason}"
         ) from error
 
 

@@ -18,6 +18,7 @@ from windeck.io import filesystem
 from windeck.io.filesystem import PathLike, absolute
 from windeck.io.writing import sha256
 from windeck.preparation.stored_scalers import scaler_from_arrow, scaler_to_arrow
+from windeck.table.timestamps import GridReport
 from windeck.windows.scaler import Scaler
 
 __all__ = ["MANIFEST", "SCALER_FILE", "Prepared", "PreparedFile", "PreparedSource"]
@@ -90,7 +91,8 @@ class Prepared:
     id_columns, timestamp_column
         The columns that rows are sorted by.
     duplicates_dropped
-        Rows left out because an earlier or later one has their ids and time.
+        Rows left out because an earlier or later one has their ids and time, or on a grid their
+        step; with ``duplicates="mean"`` they are part of a mean.
     files, sources
         What was written and what was read.
     scalers
@@ -99,6 +101,10 @@ class Prepared:
         The options that decided what was written.
     fingerprint
         The hash of options and sources; the same command has the same fingerprint.
+    grid
+        The numbers of rows that were added, moved and merged on a grid, as `added`, `moved` and
+        `merged`, and series and time of the first ones, `first_moved` and `first_merged`. None
+        without `step`, and for data prepared by a version that did not count them.
 
     Examples
     --------
@@ -125,6 +131,7 @@ class Prepared:
     scalers: Mapping[str, Scaler]
     options: Mapping[str, Any]
     fingerprint: str
+    grid: GridReport | None = None
 
     @classmethod
     def read(
@@ -208,6 +215,8 @@ class Prepared:
             "options": dict(self.options),
             "fingerprint": self.fingerprint,
         }
+        if self.grid is not None:
+            document["grid"] = asdict(self.grid)
         text = json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape")
         self._write(MANIFEST, text)
 
@@ -233,7 +242,9 @@ class Prepared:
             f"{plural(len(self.files), 'file')}, {format_bytes(nbytes)}",
             f"from {plural(len(self.sources) - len(self.skipped), 'source file')}",
         ]
-        if self.duplicates_dropped:
+        if self.grid is not None:
+            lines += self.grid.lines()
+        elif self.duplicates_dropped:
             lines.append(f"{plural(self.duplicates_dropped, 'duplicate row')} left out")
         if self.skipped:
             lines.append(f"{plural(len(self.skipped), 'bad file')} left out:")
@@ -314,6 +325,7 @@ def _parsed(folder: str, located: str, document: Any) -> Prepared:
         {kind: _scaler(located, one) for kind, one in scalers.items()},
         _checked(dict, "options", document["options"]),
         _checked(str, "fingerprint", document["fingerprint"]),
+        GridReport(**_checked(dict, "grid", document["grid"])) if "grid" in document else None,
     )
 
 

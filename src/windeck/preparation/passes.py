@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windeck._util.parallel import run_in_threads
 from windeck._util.progress import Progress, report_rates
-from windeck._util.text import format_bytes
+from windeck._util.text import format_bytes, plural
 from windeck.columns.times import parse_time, time_tick
 from windeck.io import filesystem
 from windeck.preparation.destination import check_claim
@@ -39,6 +39,7 @@ from windeck.preparation.sorted_files import (
     read_task,
     task_result,
 )
+from windeck.table.timestamps import GridReport
 from windeck.windows.scaler import Scaler
 
 __all__ = ["WorkLimits", "run_passes"]
@@ -248,8 +249,8 @@ def _manifest(
     grid = plan.options.grid
     if grid is not None and rows > grid.most_rows(found):
         raise ValueError(
-            f"the grid has {rows:,} rows in {len(written)} files, more than max_rows="
-            f"{grid.most_rows(found):,}; expected a larger `step`, or a larger `max_rows`"
+            f"the grid has {plural(rows, 'row')} in {plural(len(written), 'file')}, more than "
+            f"max_rows={grid.most_rows(found):,}; expected a larger `step`, or a larger `max_rows`"
         )
     files = tuple(
         PreparedFile(p.name, p.rows, p.nbytes, p.row_groups, p.sha256, p.first, p.last)
@@ -268,7 +269,16 @@ def _manifest(
         scalers,
         plan.options.document(),
         plan.fingerprint,
+        _grid_report(plan, written),
     )
+
+
+def _grid_report(plan: PreparationPlan, written: list[WrittenFile]) -> GridReport | None:
+    """Return what was done to rows on a grid; None without one, and where it was not counted."""
+    if not all(one.grid for one in written):
+        return None
+    reports = [GridReport(*one.grid) for one in written]
+    return GridReport.of_files(reports, plan.options.duplicates)
 
 
 def _sources(plan: PreparationPlan, results: list[TaskResult]) -> Iterator[PreparedSource]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from windeck._util.fingerprints import digest
 from windeck._util.parallel import run_in_threads
+from windeck._util.text import plural
 from windeck.io import conversion
 from windeck.io.filesystem import RangeReader
 from windeck.io.folder_columns import folder_types, varied_columns, with_columns
@@ -167,7 +168,8 @@ def make_plan(
     bad = {_public(p): one for p, one in zip(paths, opened, strict=True) if isinstance(one, str)}
     if not sources:
         path, reason = next(iter(bad.items()))
-        raise ValueError(f"none of {len(paths)} files can be read, the first is {path!r}: {reason}")
+        many = plural(len(paths), "file")
+        raise ValueError(f"none of {many} can be read, the first is {path!r}: {reason}")
     kinds = folder_types({one.path: one.schema for one in sources}, options.read.named_columns)
     sources = [replace(one, schema=with_columns(one, kinds, ()).schema) for one in sources]
     first = sources[0]

@@ -6,7 +6,7 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +46,8 @@ class Splitter(NamedTuple):
 class WrittenFile(NamedTuple):
     """The description of a written file; JSON. `first` and `last`: ids and time of these rows.
 
-    `added` are the rows of a grid that were not read.
+    `added` are the rows of a grid that were not read, `grid` the fields of a `GridReport`: none
+    without a grid, and of unfinished work of versions that did not count.
     """
 
     name: str
@@ -60,6 +61,7 @@ class WrittenFile(NamedTuple):
     first: list[Any]
     last: list[Any]
     added: int = 0
+    grid: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -330,6 +332,7 @@ def _write_regular(
         first,
         last,
         regular.total - regular.kept,
+        astuple(regular.report()),
     )
 
 

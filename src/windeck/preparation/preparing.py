@@ -311,7 +311,8 @@ def _grid(
     if isinstance(origin, str) and origin == "first":
         raise ValueError(
             "`origin` must be a time or an integer for files, whose series begin in any of them, "
-            "got 'first'"
+            "got 'first'; expected one origin for all series, with off_grid='nearest' or 'floor' "
+            "where they have others, or Table.regularize of a table in memory"
         )
     rows = None if most is None else check_integer("max_rows", most)
     return GridOptions(step, origin, _one_of("off_grid", off_grid, OFF_GRID), zone, rows)

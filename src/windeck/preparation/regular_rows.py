@@ -17,6 +17,7 @@ from windeck.io.options import ReadOptions
 from windeck.preparation.sorting import SortKeys
 from windeck.table.grid import Grid, grid_of
 from windeck.table.regular import check_rows, mean_rows, too_many_rows
+from windeck.table.timestamps import GridReport
 
 __all__ = ["GridOptions", "RegularRows", "SlotKey"]
 
@@ -92,7 +93,8 @@ class RegularRows:
     most_rows: int
 
     @cached_property
-    def _slots(self) -> Int64s:
+    def _slots_and_moved(self) -> tuple[Int64s, Bools]:
+        """Return the slot of each row, and which rows are between two of them."""
         assert self.keys.ticks is not None
         slots, off = self.grid.slots(self.keys.ticks)
         if self.grid.off_grid == "error" and off.any():
@@ -102,7 +104,11 @@ class RegularRows:
                 f"({self.grid.describe()}); expected times on the grid, another `origin`, or "
                 "off_grid='nearest' or 'floor'"
             )
-        return slots
+        return slots, off
+
+    @property
+    def _slots(self) -> Int64s:
+        return self._slots_and_moved[0]
 
     @cached_property
     def _starts(self) -> Bools:
@@ -152,6 +158,21 @@ class RegularRows:
         if self.duplicates == "last":
             return np.flatnonzero(~np.append(repeated[1:], False))
         return np.flatnonzero(~repeated)
+
+    def report(self) -> GridReport:
+        """Return the counts of rows added, moved and merged."""
+        moved, merged = self._slots_and_moved[1], self._ahead == 0
+        first_moved = self._place(int(np.argmax(moved))) if moved.any() else None
+        # Of two rows the first is left out where the last one is kept.
+        row = int(np.argmax(merged)) - (self.duplicates == "last")
+        return GridReport(
+            self.total - self.kept,
+            int(np.count_nonzero(moved)),
+            int(np.count_nonzero(merged)),
+            self.duplicates,
+            first_moved,
+            self._place(row) if merged.any() else None,
+        )
 
     @cached_property
     def _places(self) -> Int64s:
@@ -242,6 +263,9 @@ class RegularRows:
 
     def _series(self, row: int) -> str:
         return f"series {self._name(row)!r}" if self.read.ids else "the data"
+
+    def _place(self, row: int) -> str:
+        return f"{self._series(row)} at {self._stamp(row)}"
 
     def _tick(self, row: int) -> int:
         assert self.keys.ticks is not None

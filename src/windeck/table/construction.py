@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from windeck._util.text import unknown_column
+from windeck._util.text import plural, unknown_column, verb
 from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData, as_array, from_array
 from windeck.columns.dtypes import Array, Int64s, is_floating
@@ -54,8 +54,8 @@ def from_arrays(columns: Mapping[str, Any], options: ReadOptions) -> LoadedColum
     for column in (*values, *ids, *(() if time is None else (time,))):
         if len(column.values) != rows:
             raise ValueError(
-                f"column {column.name!r} has {len(column.values)} rows and {names[0]!r} has "
-                f"{rows}; expected one length"
+                f"column {column.name!r} has {plural(len(column.values), 'row')} and "
+                f"{names[0]!r} has {rows}; expected one length"
             )
     return LoadedColumns(values, ids, time, None, None, owned=False)
 
@@ -102,8 +102,8 @@ def from_matrix(
     time = None if timestamps is None else time_column("timestamps", timestamps)
     if time is not None and len(time.values) != len(matrix):
         raise ValueError(
-            f"timestamps has {len(time.values)} rows and the matrix has {len(matrix)}; expected "
-            "one length"
+            f"timestamps has {plural(len(time.values), 'row')} and the matrix has "
+            f"{len(matrix)}; expected one length"
         )
     by_rows = matrix.strides[1] == matrix.itemsize or matrix.shape[1] == 1
     return LoadedColumns(columns, [], time, matrix if by_rows else None, None, owned=False)
@@ -203,7 +203,8 @@ def _grouping(
     series = len(ends) - 1
     if names is not None and len(names) != series:
         raise ValueError(
-            f"`series_names` must have {series} names, one for each series, got {len(names)}"
+            f"`series_names` must have {plural(series, 'name')}, one for each series, got "
+            f"{len(names)}"
         )
     for name, count in Counter(() if names is None else names).most_common(1):
         if count > 1:  # scalers and subsets find series by their names
@@ -244,9 +245,10 @@ def warn_of_repeated_times(loaded: LoadedColumns, layout: SeriesLayout) -> None:
     changes = clock_changes(loaded.time.values, layout.offsets)
     if len(changes):
         warn(
-            f"{shared:,} rows have the time stamp of another row of their series, as local times "
-            f"repeat when clocks are set back, the first of them {changes[0]}: pass time_zone= "
-            "with the zone of these times, such as time_zone='Europe/Berlin', to read them in UTC",
+            f"{plural(shared, 'row')} {verb(shared, 'have')} the time stamp of another row of "
+            f"{'its' if shared == 1 else 'their'} series, as local times repeat when clocks are "
+            f"set back, the first of them {changes[0]}: pass time_zone= with the zone of these "
+            "times, such as time_zone='Europe/Berlin', to read them in UTC",
         )
         return
     rows, single = len(loaded.time.values), not loaded.ids and len(layout.names) == 1

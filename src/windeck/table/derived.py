@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from windeck import _core
-from windeck._util.text import some_names, unknown_column
+from windeck._util.text import plural, some_names, unknown_column
 from windeck._util.warning import warn
 from windeck.columns.calendar import (
     AGE,
@@ -43,7 +43,7 @@ def add_columns(
         column = from_array(name, data)
         if len(column.values) != rows:
             raise ValueError(
-                f"column {name!r} has {len(column.values)} rows, expected {rows}, one "
+                f"column {name!r} has {plural(len(column.values), 'row')}, expected {rows}, one "
                 "for each row of the table"
             )
         found[name] = column

@@ -74,7 +74,7 @@ def as_html(table: Described) -> str:
         missing = "" if column.missing is None else f"{column.missing:,}"
         rows.append((name, column.dtype, missing, codes))
     more = len(table.columns) - len(rows)
-    notes = [f"and {more:,} columns more"] if more else []
+    notes = [f"and {plural(more, 'column')} more"] if more else []
     notes += [*_series(table), *table.layout.report.lines()]
     header = ("column", "dtype", "missing", "categories")
     return html_table(f"Table: {_size(table)}", header, rows, "\n".join(notes))
@@ -105,7 +105,8 @@ def _columns(table: Described) -> list[str]:
     for name, column in table.columns.items():
         notes = [column.dtype]
         if column.categories is not None:
-            notes.append(f"{len(column.categories)} categories")
+            many = len(column.categories)
+            notes.append(f"{many} {'category' if many == 1 else 'categories'}")
         if column.missing:
             notes.append(f"{column.missing:,} missing ({column.missing / rows:.1%})")
         lines.append(f"  {name}: {', '.join(notes)}")

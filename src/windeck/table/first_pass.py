@@ -31,12 +31,14 @@ from windeck.io.conversion import (
     decode_numbers,
     is_categorical,
     take_rows,
+    time_zone,
     to_dictionary,
     values_of,
 )
 from windeck.io.row_reader import PORTION_BYTES, RowReader
 from windeck.table.construction import SeriesLayout
-from windeck.table.timestamps import OrderReport
+from windeck.table.local_times import TimeSteps
+from windeck.table.timestamps import OrderReport, longest_steps
 
 __all__ = ["FirstPass", "scan_series"]
 
@@ -45,7 +47,7 @@ COUNTED_STEPS = 1 << 20
 #: Portions of remote files for each thread, at least, if there are as many parts.
 PORTIONS = 2
 #: Format of stored results. A change of what is found needs another one.
-_FORMAT = "windeck first pass 1"
+_FORMAT = "windeck first pass 2"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
 _COUNTS = ("first", "duplicates", "irregular", "breaks", "step")
 _LOCAL = "local times, which go back when clocks are set back, have to be written in UTC"
@@ -103,7 +105,7 @@ def scan_series(
     names = (*ids, *(() if time is None else (time,)), *categories)
     rows = reader.rows
     if not names:
-        found = _Series(None)
+        found = _Series(None, TimeSteps())
         found.add_rows(rows)
         return FirstPass(found.layout(), None, {})
     scan = partial(_scan, reader, tuple(ids), time, tuple(categories), names, progress)
@@ -123,6 +125,14 @@ def _unit(reader: RowReader, time: str | None) -> str | None:
     return str(step) if count == 1 else f"{count}{step}"
 
 
+def _rule(reader: RowReader, time: str | None) -> TimeSteps:
+    """Return how steps of time are counted."""
+    if time is None:
+        return TimeSteps()
+    form = reader.forms[time]
+    return TimeSteps(str(form.dtype), time_zone(form.kind))
+
+
 def _scan(
     reader: RowReader,
     ids: tuple[str, ...],
@@ -131,7 +141,10 @@ def _scan(
     names: tuple[str, ...],
     progress: Progress,
 ) -> FirstPass:
-    merged, state = _Series(_unit(reader, time)), hashlib.blake2b(digest_size=16)
+    merged, state = (
+        _Series(_unit(reader, time), _rule(reader, time)),
+        hashlib.blake2b(digest_size=16),
+    )
     texts: dict[str, dict[str, None]] = {name: {} for name in categories}
     portions = _portions(reader, names)
     work = partial(_summarize, reader, ids, time, categories, names)
@@ -286,7 +299,8 @@ def _summaries(
         keys = [by_name[name] for name in ids]
         texts = {name: to_dictionary(by_name[name]).dictionary.to_pylist() for name in categories}
         ticks = None if time is None else _ticks(reader, time, by_name[time], row)
-        yield _batch(row, len(arrays[0]), ids, keys, texts, ticks)
+        rule = _rule(reader, time)
+        yield _batch(row, len(arrays[0]), ids, keys, texts, ticks, rule)
 
 
 def _batch(
@@ -296,6 +310,7 @@ def _batch(
     keys: list[Any],
     texts: dict[str, list[Any]],
     ticks: Int64s | None,
+    rule: TimeSteps,
 ) -> _Batch:
     changed = np.zeros(rows, dtype=np.bool_)
     changed[:1] = True
@@ -314,7 +329,7 @@ def _batch(
     none = np.zeros(0, dtype=np.int64)
     if ticks is None or not rows:
         return _Batch(row, rows, starts, names, texts, none, none, none, (none, none, none))
-    steps = np.diff(ticks)
+    steps = rule.between(ticks[:-1], ticks[1:])
     inside = ~changed[1:]
     backward = np.flatnonzero(inside & (ticks[1:] < ticks[:-1])) + row + 1
     stretch = np.cumsum(changed)[1:][inside] - 1
@@ -369,10 +384,12 @@ def _count_steps(stretch: Int64s, steps: Int64s) -> tuple[Int64s, Int64s, Int64s
 
 @dataclass
 class _Steps:
-    """Counts of the steps of one series."""
+    """Counts of the steps of one series of time stamps of a dtype."""
 
+    dtype: str
     counts: dict[int, int] = field(default_factory=dict)
     usual: int | None = None
+    longest: int = 0
     duplicates: int = 0
     irregular: int = 0
     breaks: int = 0
@@ -382,7 +399,7 @@ class _Steps:
         if self.usual is not None:
             self.irregular += count if step != self.usual else 0
             # Rows ascend: a difference beyond int64 has wrapped.
-            self.breaks += count if step % (1 << 64) > self.usual > 0 else 0
+            self.breaks += count if step % (1 << 64) > self.longest > 0 else 0
             return
         self.counts[step] = self.counts.get(step, 0) + count
         if len(self.counts) > COUNTED_STEPS:
@@ -393,6 +410,7 @@ class _Steps:
         if self.usual is None:
             positive = [(-count, step) for step, count in self.counts.items() if 0 < step < 1 << 63]
             counts, self.counts, self.usual = self.counts, {}, min(positive, default=(0, 0))[1]
+            self.longest = int(longest_steps(np.array([self.usual]), self.dtype)[0])
             self.duplicates = 0
             for step, count in counts.items():
                 self.add(step, count)
@@ -402,14 +420,14 @@ class _Steps:
 class _Series:
     """The series found so far; the last one may go on."""
 
-    def __init__(self, unit: str | None) -> None:
-        self._unit = unit
+    def __init__(self, unit: str | None, rule: TimeSteps) -> None:
+        self._unit, self._rule = unit, rule
         self._seen: dict[Any, int] = {}
         self._starts: list[int] = []
         self._rows = 0
         self._last_tick = 0
         self._span: tuple[int, int] | None = None
-        self._open = _Steps()
+        self._open = _Steps(rule.dtype)
         #: Duplicates, irregular steps, breaks and the usual step of each closed series.
         self._closed: list[tuple[int, int, int, int]] = []
 
@@ -438,7 +456,7 @@ class _Series:
                 if first < self._last_tick:
                     backward.append(batch.row + start)
                 else:
-                    self._open.add(first - self._last_tick, 1)
+                    self._open.add(self._step_to(first), 1)
             for place in range(borders[number], borders[number + 1]):
                 self._open.add(int(step[place]), int(count[place]))
             last = self._last_tick = int(batch.last[number])
@@ -456,6 +474,10 @@ class _Series:
                 f"table is never sorted: {_CURE}{local}"
             )
 
+    def _step_to(self, tick: int) -> int:
+        """Return the step from the last row to a time stamp."""
+        return int(self._rule.between(np.array([self._last_tick]), np.array([tick]))[0])
+
     def _begin(self, name: Any, row: int) -> None:
         if name in self._seen:
             before = self._starts[self._seen[name]]
@@ -472,7 +494,7 @@ class _Series:
         if self._starts:
             steps, usual = self._open, self._open.settle()
             self._closed.append((steps.duplicates, steps.irregular, steps.breaks, usual))
-        self._open = _Steps()
+        self._open = _Steps(self._rule.dtype)
 
     def layout(self) -> SeriesLayout:
         """Return offsets, names and report, after the last batch."""

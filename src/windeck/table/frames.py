@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s, is_bits, is_floating
-from windeck.columns.times import arrow_times
+from windeck.columns.times import arrow_times, parse_time
 from windeck.io.options import as_names
 from windeck.table.construction import SeriesLayout
 
@@ -152,7 +153,10 @@ _INTEGERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UI
 
 
 def flat_pandas(
-    data: Any, ids: str | Iterable[str] | None, time: str | None
+    data: Any,
+    ids: str | Iterable[str] | None,
+    time: str | None,
+    columns: str | Iterable[str] | None = None,
 ) -> tuple[Any, tuple[str, ...], str | None]:
     """Return a frame or Series of pandas without index, and the names of its ids and its time.
 
@@ -161,12 +165,15 @@ def flat_pandas(
     ids, time
         Names of columns or levels; None for the levels of the index: one of times is the time, and
         all others are ids. One level of integers without a name numbers the rows, and is dropped.
+    columns
+        Names of values; others are left out of the frame. None for all.
 
     Raises
     ------
     TypeError, ValueError
-        It is no frame; a level has the name of a column; there are several levels of time, or
-        several levels without one, which make each row a series.
+        It is no frame; two columns, or a level and a column, have one name; a level is of a type
+        that neither ids nor times have; there are several levels of time, or several levels without
+        one, which make each row a series; times with and without a time zone are in one column.
     """
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(data, (pandas.DataFrame, pandas.Series)):
@@ -179,18 +186,58 @@ def flat_pandas(
     levels = [data.index.get_level_values(place) for place in range(data.index.nlevels)]
     numbers = len(levels) == 1 and data.index.name is None and _is_integer(pandas, levels[0])
     frame = data.reset_index(drop=True).copy(deep=False)
-    frame.columns = [str(name) for name in frame.columns]
+    frame.columns = ["" if _is_missing(name) else str(name) for name in frame.columns]
+    for name, many in Counter(frame.columns).most_common(1):
+        if many > 1:
+            raise ValueError(f"the data has {many} columns named {name!r}; expected one")
     keys = () if ids is None else as_names("id_columns", ids)
     if not numbers:
         names = _level_names(pandas, data.index.names, levels)
         frame, found_ids, found_time = _with_levels(pandas, frame, names, levels)
-        keys = keys if ids is not None else tuple(one for one in found_ids if one != time)
+        if ids is None:
+            keys = tuple(one for one in found_ids if one != time)
+            _check_ids(pandas, dict(zip(names, levels, strict=True)), keys)
         time = found_time if time is None and found_time not in keys else time
-        if ids is None and time is None and len(levels) > 1:
+        if ids is None and time is None:
             _check_series(pandas, data.index, names, levels)
+    if columns is not None:
+        wanted = (*keys, *(() if time is None else (time,)), *as_names("columns", columns))
+        if set(wanted) <= set(frame.columns):  # Else the error names those that are not there.
+            frame = frame[list(dict.fromkeys(wanted))].copy(deep=False)
+    for name in frame.columns:
+        _check_zones(pandas, name, frame[name])
     for name in [one for one in frame.columns if _is_period(pandas, frame[one])]:
         frame[name] = frame[name].dt.to_timestamp()
     return frame, keys, time
+
+
+def _is_missing(name: Any) -> bool:
+    """Return True for None and NaN, of columns without a name."""
+    return name is None or name != name
+
+
+def _check_zones(pandas: Any, name: str, column: Any) -> None:
+    """Check that objects are not times with and without a time zone, which Arrow takes for UTC."""
+    if column.dtype != object or pandas.api.types.infer_dtype(column, skipna=True) != "datetime":
+        return
+    times = column.dropna()
+    aware = times.map(lambda one: one.tzinfo is not None).to_numpy(dtype=bool)
+    if aware.any() and not aware.all():
+        raise ValueError(
+            f"column {name!r} has times with a time zone, such as {times[aware].iloc[0]}, and "
+            f"without one, such as {times[~aware].iloc[0]}; expected all with one or all without"
+        )
+
+
+def _check_ids(pandas: Any, levels: Mapping[str, Any], ids: Sequence[str]) -> None:
+    """Check that levels of an index that become ids are of a type that ids have."""
+    for name in ids:
+        dtype = getattr(levels[name].dtype, "categories", levels[name]).dtype
+        if isinstance(dtype, np.dtype) and dtype.kind in "bfcm":
+            raise TypeError(
+                f"the index has {dtype} in its level {name!r}; expected times, periods, strings or "
+                "integers (frame.reset_index() makes it a column, and drop=True leaves it out)"
+            )
 
 
 def _is_integer(pandas: Any, level: Any) -> bool:
@@ -223,9 +270,20 @@ def _level_names(pandas: Any, names: Sequence[Any], levels: Sequence[Any]) -> li
 
 
 def _check_series(pandas: Any, index: Any, names: Sequence[str], levels: Sequence[Any]) -> None:
-    """Check that levels of ids do not make each row a series, as times that are texts do."""
+    """Check that levels of ids do not make each row a series, as times that are texts do.
+
+    One level may name series of one row, unless its texts are times.
+    """
     if len(index) < 2 or not index.is_unique:
         return
+    if len(levels) == 1:
+        if not all(isinstance(one, str) and _is_time_text(one) for one in levels[0]):
+            return
+        raise ValueError(
+            f"the index, {names[0]!r}, has texts such as {levels[0][0]!r}, with which each of "
+            f"{len(index):,} rows is a series; if they are times, convert them: frame.index = "
+            "pd.to_datetime(frame.index); else name `id_columns`"
+        )
     texts = [place for place, one in enumerate(levels) if pandas.api.types.is_string_dtype(one)]
     place = texts[-1] if texts else len(levels) - 1
     raise ValueError(
@@ -234,6 +292,14 @@ def _check_series(pandas: Any, index: Any, names: Sequence[str], levels: Sequenc
         f"is the time, convert it: frame.index = frame.index.set_levels(pd.to_datetime("
         f"frame.index.levels[{place}]), level={place}); else name `id_columns`"
     )
+
+
+def _is_time_text(text: str) -> bool:
+    """Return True for an ISO 8601 date or time with a day."""
+    try:
+        return len(text) > 7 and not np.isnat(parse_time(text))
+    except ValueError:
+        return False
 
 
 def _with_levels(

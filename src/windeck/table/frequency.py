@@ -17,6 +17,8 @@ _MONTHS = {
     **dict.fromkeys(("Q", "QE", "QS"), 3),
     **dict.fromkeys(("M", "ME", "MS", "mo"), 1),
 }
+#: Days of a month, a quarter, half a year and a year, by their number of months.
+MONTH_DAYS = {1: range(28, 32), 3: range(90, 93), 6: range(181, 185), 12: range(365, 367)}
 _ALIAS = re.compile(r"(\d*)([A-Za-z]+)(?:-([A-Za-z]+))?")
 _WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 # fmt: off

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windeck.columns.calendar import local_times
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 from windeck.columns.times import arrow_times, cast_times, ticks_of
 
-__all__ = ["clock_changes", "in_utc", "is_utc", "utc_times"]
+__all__ = ["TimeSteps", "clock_changes", "in_utc", "is_utc", "utc_times"]
 
-_DAY = np.timedelta64(1, "D")
+_DAY, _LONGEST_CHANGE = np.timedelta64(1, "D"), np.timedelta64(2, "h")
 #: Names of UTC, as of Arrow, pandas and polars.
 _UTC = {"UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/GMT"}
 #: Months in which no country sets clocks back, and days between two such changes, at least.
@@ -26,6 +27,54 @@ _NO_CHANGES, _BETWEEN_CHANGES = (1, 6, 7, 8, 12), 150
 def is_utc(zone: str) -> bool:
     """Return True if local times of a zone are those of UTC."""
     return zone in _UTC
+
+
+@dataclass(frozen=True)
+class TimeSteps:
+    """Differences of time stamps, in their unit; whole days of local time count as such.
+
+    Between two midnights of local time are 23 or 25 hours where clocks change, which are one day.
+
+    Attributes
+    ----------
+    dtype : str
+        datetime64 of the time stamps, or "int64".
+    zone : str or None
+        The time zone of the time stamps, which are in UTC.
+    """
+
+    dtype: str = "int64"
+    zone: str | None = None
+
+    def between(self, before: Int64s, after: Int64s) -> Int64s:
+        """Return the difference of each pair of ticks; modulo 2**64. O(n)."""
+        steps = after - before
+        day = self._ticks_of(_DAY)
+        if not day:
+            return steps
+        change, rest = self._ticks_of(_LONGEST_CHANGE), steps % day
+        near = (steps > change) & (rest != 0) & ((rest <= change) | (rest >= day - change))
+        rows = np.flatnonzero(near)
+        if len(rows):
+            try:
+                local = self._local(after[rows]) - self._local(before[rows])
+            except pa.ArrowInvalid:  # The machine does not know the zone.
+                return steps
+            whole = (local % day == 0) & (np.abs(local - steps[rows]) <= change)
+            steps[rows[whole]] = local[whole]
+        return steps
+
+    def _ticks_of(self, duration: np.timedelta64) -> int:
+        """Return a duration in ticks, 0 where local times are those of UTC or have no hours."""
+        kind = np.dtype(self.dtype)
+        if self.zone is None or is_utc(self.zone) or kind.kind != "M":
+            return 0
+        if np.datetime_data(kind)[0] not in ("h", "m", "s", "ms", "us", "ns"):
+            return 0
+        return ticks_of(duration, kind)
+
+    def _local(self, ticks: Int64s) -> Int64s:
+        return local_times(ticks.view(self.dtype), str(self.zone)).view(np.int64)
 
 
 def utc_times(local: Array, zone: str) -> Array:

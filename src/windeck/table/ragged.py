@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windeck._util.text import plural
 from windeck.columns.columns import as_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
 from windeck.columns.times import arrow_times, cast_times, common_times
@@ -94,8 +95,8 @@ def from_any(
     if names is not None and options.rows is not None:
         if len(names) != table.num_rows:
             raise ValueError(
-                f"`series_names` has {len(names)} names for {table.num_rows} series; expected one "
-                "for each, also for those outside rows="
+                f"`series_names` has {plural(len(names), 'name')} for {table.num_rows} "
+                "series; expected one for each, also for those outside rows="
             )
         names = list(names)[slice(*row_range(options, table.num_rows))]
     return found, found.names if names is None else names
@@ -178,8 +179,9 @@ def _common_lengths(lists: Mapping[str, Any]) -> Int64s:
         elif not np.array_equal(found, known):
             row = int(np.argmax(found != known))
             raise ValueError(
-                f"column {name!r} has {found[row]} values in series {row}, and {first!r} has "
-                f"{known[row]}; expected one length in each row; leave it out of columns="
+                f"column {name!r} has {plural(found[row], 'value')} in series {row}, and "
+                f"{first!r} has {known[row]}; expected one length in each row; "
+                "leave it out of columns="
             )
     assert known is not None
     return known
@@ -232,8 +234,8 @@ def _times(table: Any, name: str, freq: Any, lengths: Int64s) -> Any:
         if not np.array_equal(found, lengths):
             row = int(np.argmax(found != lengths))
             raise ValueError(
-                f"timestamp column {name!r} has {found[row]} values in series {row}, which has "
-                f"{lengths[row]} rows; expected one for each row"
+                f"timestamp column {name!r} has {plural(found[row], 'value')} in series {row}, "
+                f"which has {plural(lengths[row], 'row')}; expected one for each row"
             )
         return column.flatten()
     if freq is None:
@@ -324,8 +326,8 @@ def as_lists(
     names = columns or ((TARGET,) if not width else ())
     if len(names) != (width[0] if width else 1):
         raise ValueError(
-            f"the series have {width[0] if width else 1} columns, and `columns` has {len(names)} "
-            "names; expected a name for each"
+            f"the series have {plural(width[0] if width else 1, 'column')}, and `columns` has "
+            f"{plural(len(names), 'name')}; expected a name for each"
         )
     parts = [[array] for array in arrays] if not width else [list(array.T) for array in arrays]
     found = {name: _list_array(name, [p[i] for p in parts]) for i, name in enumerate(names)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from windeck.columns.times import duration_text
 from windeck.table import derived
 from windeck.table.construction import SeriesLayout
 from windeck.table.grid import Grid
-from windeck.table.timestamps import OrderReport, sort_by_time
+from windeck.table.timestamps import GridReport, OrderReport, sort_by_time
 
 __all__ = ["LEAST_ROWS", "MOST_SHARE", "Regular", "check_rows", "mean_rows", "regularize"]
 
@@ -34,11 +34,15 @@ class Regular(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Rows [start, stop) of the table, and the new row of each; no row after has one of them."""
+    """Rows [start, stop) of the table, and the new row of each; no row after has one of them.
+
+    `off` are the rows between two steps, which move.
+    """
 
     start: int
     stop: int
     rows: Int64s
+    off: Bools
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,12 @@ class _Placing:
             return None
         return self._of_rows(self.origins, offsets, start, stop)
 
-    def rows(self, start: int, stop: int) -> Int64s:
-        """Return the new row of each of the rows [start, stop)."""
+    def rows(self, start: int, stop: int) -> tuple[Int64s, Bools]:
+        """Return the new row of each of the rows [start, stop), and which are between steps."""
         slots, off = self.grid.slots(self.ticks[start:stop], self._origins(self.old, start, stop))
         if self.grid.off_grid == "error" and off.any():
             raise self._off_grid(start + int(np.argmax(off)))
-        return slots + self._of_rows(self.new[:-1] - self.first, self.old, start, stop)
+        return slots + self._of_rows(self.new[:-1] - self.first, self.old, start, stop), off
 
     def new_ticks(self, start: int, stop: int) -> Int64s:
         """Return the ticks of the new rows [start, stop)."""
@@ -84,14 +88,14 @@ class _Placing:
         many = derived.ROWS_AT_A_TIME
         while start < total:
             stop = min(start + many, total)
-            rows = self.rows(start, stop)
+            rows, off = self.rows(start, stop)
             if stop < total:
                 # The rows of the last slot may go on: they are of the next part.
                 stop = start + int(np.searchsorted(rows, rows[-1]))
                 if stop == start:
                     many *= 2
                     continue
-            yield _Part(start, stop, rows[: stop - start])
+            yield _Part(start, stop, rows[: stop - start], off[: stop - start])
             start, many = stop, derived.ROWS_AT_A_TIME
 
     def series(self, row: int) -> Any:
@@ -101,6 +105,10 @@ class _Placing:
     def stamp(self, row: int) -> str:
         """Return the time stamp of a row as text."""
         return self.grid.stamp(int(self.ticks[row]))
+
+    def place(self, row: int) -> str:
+        """Return the series and the time stamp of a row as text."""
+        return f"series {self.series(row)!r} at {self.stamp(row)}"
 
     def _off_grid(self, row: int) -> ValueError:
         where = self.grid.describe()
@@ -134,6 +142,7 @@ def regularize(
     own_origins: bool,
     duplicates: str,
     max_rows: int,
+    time_zone: str | None,
 ) -> Regular | None:
     """Return the rows of series on a grid; None if all rows are on it, without gaps.
 
@@ -143,9 +152,11 @@ def regularize(
     if np.array_equal(placing.new, placing.old) and _is_regular(placing):
         return None
     writers = [_writer(column, int(placing.new[-1])) for column in columns.values()]
+    counts = _Counts(placing, duplicates)
     for part in placing.parts():
         same = np.zeros(len(part.rows), dtype=np.bool_)
         same[1:] = part.rows[1:] == part.rows[:-1]
+        counts.add(part, same)
         if not same.any():
             for writer in writers:
                 writer.write(part)
@@ -160,8 +171,40 @@ def regularize(
                 ends = np.append(groups[1:], len(same)) - 1
                 writer.write(part, groups if duplicates == "first" else ends)
     times = _times(placing, stamps.dtype)
-    found = SeriesLayout(placing.new, layout.names, _report(placing, times))
+    report = replace(
+        _report(placing, times, time_zone), grids=(*layout.report.grids, counts.report())
+    )
+    found = SeriesLayout(placing.new, layout.names, report)
     return Regular([writer.finish() for writer in writers], times, found)
+
+
+class _Counts:
+    """Counts of the rows that move or are merged, and the first of each."""
+
+    def __init__(self, placing: _Placing, duplicates: str) -> None:
+        self.placing, self.duplicates = placing, duplicates
+        self.moved = self.merged = 0
+        self.first_moved: str | None = None
+        self.first_merged: str | None = None
+
+    def add(self, part: _Part, same: Bools) -> None:
+        """Count the rows of a part, of which some have the slot of the row before."""
+        moved, merged = int(np.count_nonzero(part.off)), int(np.count_nonzero(same))
+        if moved and not self.moved:
+            self.first_moved = self.placing.place(part.start + int(np.argmax(part.off)))
+        if merged and not self.merged:
+            # Of two rows the first is left out where the last one is kept.
+            row = int(np.argmax(same)) - (self.duplicates == "last")
+            self.first_merged = self.placing.place(part.start + row)
+        self.moved += moved
+        self.merged += merged
+
+    def report(self) -> GridReport:
+        """Return the report on all parts."""
+        added = int(self.placing.new[-1]) - (len(self.placing.ticks) - self.merged)
+        return GridReport(
+            added, self.moved, self.merged, self.duplicates, self.first_moved, self.first_merged
+        )
 
 
 def _place(
@@ -233,10 +276,10 @@ def _times(placing: _Placing, dtype: np.dtype[Any]) -> Array:
     return times.view(dtype)
 
 
-def _report(placing: _Placing, times: Array) -> OrderReport:
+def _report(placing: _Placing, times: Array, zone: str | None) -> OrderReport:
     """Return the report on regular rows; steps of days in a zone and months differ in length."""
     if not placing.grid.even:
-        column = ColumnData("", times, missing=0)
+        column = ColumnData("", times, missing=0, time_zone=zone)
         return sort_by_time(column, placing.new, owned=False, regrouped=False)[2]
     none, lengths = np.zeros(len(placing.names), dtype=np.int64), np.diff(placing.new)
     steps = np.where(lengths > 1, placing.grid.step, 0)

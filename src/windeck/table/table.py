@@ -426,8 +426,10 @@ class Table:
         Raises
         ------
         TypeError, ValueError
-            `data` is not of pandas; the index has several levels of time, or a level with the name
-            of a column, or several levels without time, with which each row is a series.
+            `data` is not of pandas; two columns have one name; the index has several levels of
+            time, a level with the name of a column, one that is neither time nor of strings or
+            integers, or several levels without time, with which each row is a series; one column
+            has times with and without a time zone.
 
         Examples
         --------
@@ -437,7 +439,7 @@ class Table:
         >>> table.timestamp_column, table.timestamps.astype("M8[D]").tolist()[1]
         ('month', datetime.date(2024, 2, 1))
         """
-        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column)
+        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column, columns)
         return cls.from_arrow(
             frame,
             columns=columns,
@@ -1126,7 +1128,8 @@ class Table:
         Returns
         -------
         Table
-            Itself if nothing changes. Columns with ``storage="columns"``, in memory.
+            Itself if nothing changes. Its `explain` and ``report.grids`` count the rows that were
+            added, moved, and dropped or merged. Columns with ``storage="columns"``, in memory.
 
         Raises
         ------
@@ -1151,8 +1154,12 @@ class Table:
         """
         if self.timestamps is None:
             raise TypeError("the table has no timestamps; expected timestamp_column=")
+        ids = f"id_columns={list(self.id_columns)}, " if self.id_columns else ""
+        names = f"{ids}timestamp_column={self.timestamp_column!r}"
         self._check_in_memory(
-            "regularize()", "files that `windeck prepare SRC DEST --step STEP` writes"
+            "regularize()",
+            "files that `windeck prepare SRC DEST --step STEP` writes, as does "
+            f"windeck.prepare(src, dest, {names}, step={step!r})",
         )
         if duplicates not in DUPLICATES:
             raise ValueError(
@@ -1171,6 +1178,7 @@ class Table:
             own_origins=own,
             duplicates=duplicates,
             max_rows=regular.check_rows(most, self.num_rows),
+            time_zone=self.time_zone,
         )
         if found is None:
             return self

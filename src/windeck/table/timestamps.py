@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from windeck._util.text import plural
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s
+from windeck.columns.times import ticks_of
+from windeck.table.frequency import MONTH_DAYS
+from windeck.table.local_times import TimeSteps
 from windeck.table.series import ROWS_AT_A_TIME, Reordering, reorder
 
 _MAX_STEPS_COUNTED = 1024
+
+
+@dataclass(frozen=True)
+class GridReport:
+    """Report on rows that were put on a grid of time.
+
+    Attributes
+    ----------
+    added : int
+        Rows of missing values at steps without a row.
+    moved : int
+        Rows that were between two steps (`off_grid`).
+    merged : int
+        Rows that are left out, or part of a mean, as another row has their step (`duplicates`).
+    duplicates : "error", "first", "last" or "mean"
+    first_moved, first_merged : str or None
+        Series and time stamp of the first such row, as in the data.
+    """
+
+    added: int = 0
+    moved: int = 0
+    merged: int = 0
+    duplicates: str = "error"
+    first_moved: str | None = None
+    first_merged: str | None = None
+
+    @classmethod
+    def of_files(cls, reports: Sequence[GridReport], duplicates: str) -> GridReport:
+        """Return the report of all files, in their order."""
+        return cls(
+            sum(one.added for one in reports),
+            sum(one.moved for one in reports),
+            sum(one.merged for one in reports),
+            duplicates,
+            next((one.first_moved for one in reports if one.moved), None),
+            next((one.first_merged for one in reports if one.merged), None),
+        )
+
+    def lines(self) -> list[str]:
+        """Return the report as text: a line each for rows added, moved, and dropped or merged."""
+        lines = []
+        if self.added:
+            lines.append(f"{plural(self.added, 'row')} of missing values added to the grid")
+        if self.moved:
+            moved = f"{plural(self.moved, 'row')} moved to the grid"
+            lines.append(f"{moved}, the first of {self.first_moved}")
+        if self.merged:
+            done = f"dropped for the {self.duplicates} row of the step"
+            if self.duplicates == "mean":
+                done = "merged into the mean of a step"
+            lines.append(f"{plural(self.merged, 'row')} {done}, the first of {self.first_merged}")
+        return lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +90,17 @@ class OrderReport:
     irregular : int64 ndarray, shape (series,)
         Steps that differ from the usual one of the series, after sorting.
     breaks : int64 ndarray, shape (series,)
-        Steps larger than the usual one of the series, after sorting.
+        Steps larger than the usual one of the series, after sorting; where that is the length of a
+        month, a quarter, half a year or a year, larger than the longest of these.
     steps : int64 ndarray, shape (series,)
-        Usual step of each series in `unit`: the most frequent one, 0 if there is none.
+        Usual step of each series in `unit`: the most frequent one, 0 if there is none. Where the
+        time stamps have a time zone, whole days are those of local time: 24 hours in `unit`.
     unit : str or None
         Unit of `steps` ("us", "D", ...); None for integer timestamps, or without timestamps.
     span : (int, int) or None
         First and last timestamp of all series in `unit`; None without timestamps.
+    grids : tuple of GridReport
+        Rows added, moved and merged by each `Table.regularize`; empty without one.
     """
 
     regrouped: bool
@@ -53,6 +113,7 @@ class OrderReport:
     steps: Int64s
     unit: str | None = None
     span: tuple[int, int] | None = None
+    grids: tuple[GridReport, ...] = ()
 
     @classmethod
     def without_time(cls, series: int, *, regrouped: bool) -> OrderReport:
@@ -78,6 +139,7 @@ class OrderReport:
     def lines(self) -> list[str]:
         """Return the findings as text, one line each."""
         lines = ["rows grouped by series"] if self.regrouped else []
+        lines += [line for grid in self.grids for line in grid.lines()]
         if self.sorted_series:
             back, many = int(self.backward.sum()), len(self.sorted_series)
             lines.append(f"{_series(many)} sorted by time ({_count(back, 'backward step')})")
@@ -131,8 +193,9 @@ def sort_by_time(
         stamps = reorder(stamps, reorderings, owned=owned)
         ticks = _ticks(stamps)
         doubled = _per_series(ticks, offsets, np.equal)
-    steps = usual_steps(ticks, offsets)
-    irregular, breaks = _unusual(ticks, offsets, steps)
+    rule = TimeSteps(str(stamps.values.dtype), stamps.time_zone)
+    steps = usual_steps(ticks, offsets, rule)
+    irregular, breaks = _unusual(ticks, offsets, steps, rule)
     series = tuple(int(s) for s in late)
     found = backward, duplicates, doubled, irregular, breaks, steps
     report = OrderReport(regrouped, series, *found, _unit(stamps), _span(ticks, offsets))
@@ -198,16 +261,22 @@ def _per_series(ticks: Array, offsets: Int64s, test: np.ufunc) -> Int64s:
     return counts
 
 
-def _unusual(ticks: Array, offsets: Int64s, steps: Int64s) -> tuple[Int64s, Int64s]:
+def _unusual(
+    ticks: Array, offsets: Int64s, steps: Int64s, rule: TimeSteps
+) -> tuple[Int64s, Int64s]:
     """Return for each series the numbers of steps unlike its usual one, and larger than it."""
+    longest = longest_steps(steps, rule.dtype)
     irregular, breaks = np.zeros((2, len(offsets) - 1), dtype=np.int64)
     for start, before, after, within in _pairs(ticks, offsets):
         inside = np.flatnonzero(within)
-        step = (after - before)[inside]
+        step = rule.between(before, after)[inside]
         usual = np.repeat(*_steps_of_rows(offsets, steps, start, len(within)))[inside]
+        most = usual
+        if longest is not steps:
+            most = np.repeat(*_steps_of_rows(offsets, longest, start, len(within)))[inside]
         _add(irregular, offsets, start + inside[step != usual])
         # Rows ascend: a difference beyond int64 is right as an unsigned number.
-        larger = step.view(np.uint64) > usual.view(np.uint64)
+        larger = step.view(np.uint64) > most.view(np.uint64)
         _add(breaks, offsets, start + inside[larger & (usual > 0)])
     return irregular, breaks
 
@@ -226,7 +295,31 @@ def _add(counts: Int64s, offsets: Int64s, rows: Array) -> None:
         counts += np.bincount(series, minlength=len(counts))
 
 
-def usual_steps(ticks: Array, offsets: Int64s) -> Int64s:
+def longest_steps(usual: Int64s, dtype: str) -> Int64s:
+    """Return the longest step that is no break, for usual steps in the ticks of `dtype`.
+
+    That is the usual step, but for the lengths of months: a quarter has 90 to 92 days.
+
+    Examples
+    --------
+    >>> longest_steps(np.array([1, 30, 365]), "M8[D]").tolist()
+    [1, 31, 366]
+    """
+    kind = np.dtype(dtype)
+    if kind.kind != "M" or np.datetime_data(kind)[0] in ("Y", "M", "W"):
+        return usual
+    day = ticks_of(np.timedelta64(1, "D"), kind)
+    longest = usual
+    for lengths in MONTH_DAYS.values():
+        if lengths.stop * day >= 1 << 63:
+            break
+        inside = (usual >= lengths.start * day) & (usual < lengths.stop * day) & (usual % day == 0)
+        if inside.any():
+            longest = np.where(inside, (lengths.stop - 1) * day, longest)
+    return longest
+
+
+def usual_steps(ticks: Array, offsets: Int64s, rule: TimeSteps) -> Int64s:
     """Return the most frequent positive step of each series, the smallest of equals, 0 if none.
 
     Of a series of more than 1,024 steps, 1,024 evenly spaced ones are counted.
@@ -241,7 +334,7 @@ def usual_steps(ticks: Array, offsets: Int64s) -> Int64s:
         )
         spread = place * lengths[series] // np.maximum(taken[series], 1)
         rows = offsets[series] + spread
-        _most_frequent(usual, series, (ticks[rows + 1] - ticks[rows]).astype(np.int64))
+        _most_frequent(usual, series, rule.between(ticks[rows], ticks[rows + 1]))
     return usual
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from windeck._util.text import plural
 from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
@@ -87,8 +88,8 @@ def from_rows(loaded: LoadedColumns, name: str, start: Any, freq: Any) -> Ragged
         names = group_rows(loaded.ids, rows, sort=True).names
         if len(names) < rows:
             raise ValueError(
-                f"{rows} rows have {len(names)} ids; expected one row a series, each with its own "
-                "id"
+                f"{rows} rows have {plural(len(names), 'id')}; expected one row a series, each "
+                "with its own id"
             )
     values = ColumnData(name, matrix[inside])
     return Ragged(_loaded(values, _times(start, freq, offsets)), offsets, names)

@@ -23,6 +23,7 @@ from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Bits, Bools
 from windeck.columns.times import parse_duration, ticks_of
+from windeck.table.local_times import TimeSteps
 from windeck.windows.index import WindowRuns, WindowSpan
 
 # Rows read at a time, at least. A longer window reads as many rows as it spans.
@@ -46,6 +47,8 @@ class WindowFilter:
         Time stamps as int64, and the largest difference of neighbouring rows; None: any difference.
     gap
         That difference as a text with its unit.
+    steps
+        The rule for differences of time stamps, by which days of local time are whole.
     """
 
     targets: Sequence[ColumnData] = ()
@@ -55,6 +58,7 @@ class WindowFilter:
     allowed_past: int | None = None
     allowed_future: int | None = None
     gap: str = ""
+    steps: TimeSteps = field(default=TimeSteps(), repr=False)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -96,7 +100,13 @@ def apply_filter(
                 bad |= too_many
         if conditions.max_gap is not None and conditions.timestamps is not None:
             spans_gap = _spans_gap(
-                conditions.timestamps, conditions.max_gap, span, starts, begin, end
+                conditions.timestamps,
+                conditions.max_gap,
+                span,
+                starts,
+                begin,
+                end,
+                steps=conditions.steps,
             )
             spans_gap &= ~bad
             dropped["gap"] += int(spans_gap.sum())
@@ -165,14 +175,22 @@ def _dilated_sums(counts: Int64, dilation: int) -> Int64:
 
 
 def _spans_gap(
-    stamps: Int64, max_gap: int, span: WindowSpan, starts: Int64, begin: Int64, end: Int64
+    stamps: Int64,
+    max_gap: int,
+    span: WindowSpan,
+    starts: Int64,
+    begin: Int64,
+    end: Int64,
+    *,
+    steps: TimeSteps,
 ) -> Bools:
     """Return true for windows with neighbouring rows more than `max_gap` apart."""
     low = max(int(starts[0]), 0)
     stretch = stamps[low : int(starts[-1]) + span.rows]
     gaps = np.zeros(len(stretch), dtype=np.int64)
     # Of rows that ascend a difference beyond int64 is right as an unsigned number.
-    np.cumsum(np.diff(stretch).view(np.uint64) > np.uint64(max_gap), out=gaps[1:])
+    apart = steps.between(stretch[:-1], stretch[1:])
+    np.cumsum(apart.view(np.uint64) > np.uint64(max_gap), out=gaps[1:])
     last = np.minimum(starts + span.last, end - 1)
     found: Bools = gaps[last - low] > gaps[np.maximum(starts, begin) - low]
     return found

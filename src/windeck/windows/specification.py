@@ -17,6 +17,7 @@ from windeck._util.validation import check_number
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import DTYPES, FLOATS, dtype_name, is_floating
 from windeck.columns.times import duration_text
+from windeck.table.local_times import TimeSteps
 from windeck.table.table import Table
 from windeck.windows.categories import Categories
 from windeck.windows.category_codes import category_kind
@@ -359,10 +360,11 @@ class WindowSpec:
         targets = [table.column(name) for name in self.roles.target]
         stamps = None if table.timestamps is None else as_integers(table.timestamps)
         missing, past, future = self._allowed()
-        gap = ""
+        gap, steps = "", TimeSteps()
         if self.max_gap is not None and table.timestamps is not None:
             gap = duration_text(self.max_gap, table.timestamps.dtype)
-        return WindowFilter(targets, missing, stamps, self.max_gap, past, future, gap)
+            steps = TimeSteps(str(table.timestamps.dtype), table.time_zone)
+        return WindowFilter(targets, missing, stamps, self.max_gap, past, future, gap, steps)
 
     def fingerprint(self, dtypes: str, *, some_unseen: bool) -> dict[str, str | int]:
         """Return the fields that checkpoints compare: names and values are part of their format.

@@ -11,20 +11,15 @@ from windeck._util.indices import Int64
 from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Array, Bools
 from windeck.columns.times import add_steps, cast_times, ticks_of
-from windeck.table.frequency import step_of
+from windeck.table.frequency import MONTH_DAYS, step_of
 from windeck.table.local_times import is_utc, utc_times
 from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
 
 __all__ = ["stamps_at"]
 
-#: Days of a calendar month, of a quarter, of half a year and of a year, and their months.
-_CALENDAR_DAYS = {
-    **dict.fromkeys(range(28, 32), 1),
-    **dict.fromkeys(range(90, 93), 3),
-    **dict.fromkeys(range(181, 185), 6),
-    **dict.fromkeys((365, 366), 12),
-}
+#: The number of months that some days are.
+_CALENDAR_DAYS = {days: months for months, lengths in MONTH_DAYS.items() for days in lengths}
 #: Rows at the end of a series, and how many of them are compared, to tell local days from others.
 #: Of days these are more than a year, with all changes of clocks.
 _ROWS, _COMPARED = 384, 24
