@@ -859,6 +859,8 @@ class Windows:
             Rows of each test part. Default: of each series its rows // (k + 1).
         step_rows
             Rows from one test part to the next. Default: `test_rows`, so that they do not overlap.
+            With fewer rows test parts overlap, but must not share a window: each is forecast once.
+            With `test_rows` of one future any number will do.
         train_rows
             Most rows of training, the latest ones (a sliding window). Default: all earlier rows.
         validation_rows
@@ -875,7 +877,8 @@ class Windows:
         Raises
         ------
         ValueError
-            If a part of a fold holds no window: name and number of the fold.
+            If a part of a fold holds no window: name and number of the fold. If a window is in the
+            test parts of two folds: their numbers, and the least `step_rows`.
 
         Examples
         --------
