@@ -107,7 +107,8 @@ def test_frames_equal_rows_of_the_table(frame: str, expected: dict[str, Any]) ->
     w = windows_of(table_of(rows_of(0, PAST)))
     v = w.latest(future=data)
     check(v, expected)
-    assert v.prediction_table(np.zeros((3, 2)))["when"].type == pa.timestamp("s", "Europe/Berlin")
+    found = v.prediction_table(np.zeros((3, FUTURE)))
+    assert found["when"].type == pa.timestamp("s", "Europe/Berlin")
 
 
 def test_tables_of_files_take_frames(tmp_path: Path, expected: dict[str, Any]) -> None:

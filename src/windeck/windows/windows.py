@@ -1084,9 +1084,11 @@ class Windows:
             Array or tensor of shape (windows, horizon) or (windows, horizon, columns), with
             ``layout="bct"`` (windows, columns, horizon), with ``layout="columns"`` also a mapping
             of columns to (windows, horizon). The first step is the first one after the past and the
-            gap; the horizon need not be `prediction_length`. With `quantiles` or `samples` arrays
-            have one axis more, the last one. A mapping of levels to arrays, such as ``{0.1: low,
-            0.5: middle}``, has quantiles. Real numbers; NaN is allowed, and stays NaN in the table.
+            gap. The horizon is `prediction_length`, less the steps that a negative `gap` repeats;
+            of windows without a future, such as those of `latest`, any number of steps. With
+            `quantiles` or `samples` arrays have one axis more, the last one. A mapping of levels to
+            arrays, such as ``{0.1: low, 0.5: middle}``, has quantiles. Real numbers; NaN is
+            allowed, and stays NaN in the table.
         indices
             The window of each row of `predictions`. Default: all windows, in order.
         columns
@@ -1125,9 +1127,9 @@ class Windows:
         TypeError
             If predictions are bools, complex numbers or texts, or levels are texts in a mapping.
         ValueError
-            If shapes differ from windows and columns; if a series has no step, or has steps of
-            months or years, and `step` is not given; if `scaled` is not given with a scaler; if
-            two columns have one name.
+            If shapes differ from windows, horizon and columns; if a series has no step, or has
+            steps of months or years, and `step` is not given; if `scaled` is not given with a
+            scaler; if two columns have one name.
 
         Warns
         -----
