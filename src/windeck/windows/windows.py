@@ -1096,8 +1096,12 @@ class Windows:
         step
             Time from one row to the next where a series has ended: a duration as for `max_gap`, or
             months such as ``np.timedelta64(1, "M")``, ``"MS"`` or ``"QS"``, which keep the day of
-            the month, or its last day. Whole days and months are added to local times of the time
-            zone of the table. Default: the usual step of each series.
+            the month, or its last day; or ``"B"`` or ``"2B"`` for days from Monday to Friday. Whole
+            days and months are added to local times of the time zone of the table; a local day that
+            does not exist is left out. Default: the usual step of each series; series of one row a
+            day that leave out the last two weekends, or more, and few other days go on with
+            business days. Holidays are not known: where they matter, append the rows of the future
+            to the table.
         scaled
             Must be given if these windows have a scaler. True: predictions are scaled as batches
             are, and the table has them in original units, see `inverse_transform`. False: they are
