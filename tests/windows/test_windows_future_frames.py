@@ -302,5 +302,9 @@ def test_missing_values_of_a_frame_are_missing() -> None:
         for frame in (lacking, pl.DataFrame(lacking), lacking.to_pandas()):
             if name in ("open", "staff") and isinstance(frame, pd.DataFrame):
                 continue  # which makes objects and floats of them
-            mask = w.latest(future=frame).gather([0, 1, 2])[f"{name}_mask"][:, 6:]
+            counted = rf"the future of the forecast: '{name}' in 1 of 15 rows, first of series \('n"
+            with pytest.warns(UserWarning, match=counted) as found:
+                latest = w.latest(future=frame)
+            assert found[0].filename == __file__
+            mask = latest.gather([0, 1, 2])[f"{name}_mask"][:, 6:]
             assert np.argwhere(~mask).tolist() == [[1, 2]], name

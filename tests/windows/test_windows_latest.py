@@ -253,7 +253,8 @@ def test_categories_of_the_future_have_the_codes_of_the_table() -> None:
     w = wd.Windows(table, context_length=2, prediction_length=3, known_covariates="kind")
     behind = pa.table({"kind": ["z", None, "y"], "t": [6, 7, 8]})
     future = wd.Table.from_arrow(behind, timestamp_column="t", categories="kind")
-    batch = w.latest(future=future).gather([0])
+    with pytest.warns(UserWarning, match="'kind' in 1 of 3 rows, first of series 0 at 7; they are"):
+        batch = w.latest(future=future).gather([0])
     assert batch["future_known"].ravel().tolist() == [2, 0, 1]
     assert batch["future_known_mask"].ravel().tolist() == [True, False, True]
     other = pa.table({"kind": ["z", "w", "y"], "t": [6, 7, 8]})

@@ -961,7 +961,9 @@ class Windows:
             windows are those of a table in memory that is made of the rows of the future and of the
             contexts. A frame or other Arrow data, as `Table.from_arrow` takes: like a table, with
             the columns of ids and time that the table has, in any order; numbers become the dtypes
-            of the table, floats rounded, integers where that loses nothing.
+            of the table, floats rounded, integers where that loses nothing. Two texts say which of
+            the two is meant by True, such as where the last targets of a sensor are missing:
+            ``"appended"``, the last rows of the table, and ``"computed"``, the time after them.
         step
             The time from one row to the next, as for `prediction_table`, where rows of the future
             are not in the table.
@@ -987,7 +989,8 @@ class Windows:
         UserWarning
             If some series are shorter than a context or have no target in it, with their names; if
             targets are unknown for more rows than those of the future, or, where calendar features
-            are computed, at the end of some series for as long as the future.
+            are computed by True, at the end of some series for as long as the future; if known
+            covariates have no value in the future: their number, and the first series and time.
 
         Examples
         --------
