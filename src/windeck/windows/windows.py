@@ -743,8 +743,9 @@ class Windows:
             Serve each window in proportion to a weight, instead of `weights` and `half_life`. A
             series has the sum of those of its windows; its count is rounded once, and is the same
             in all epochs. The count of a window differs from its exact share of that of its series
-            by less than 1 in every epoch, and is that share on average. Takes 8 bytes a window, of
-            tables in memory, and has no form on a device.
+            by less than 1 in every epoch, and is that share on average. Takes 8 bytes a window,
+            on a device too, but for MPS, which lacks float64. Not of a streamed table: its windows
+            are dealt block by block, each as often as the others of its series.
 
         Raises
         ------
