@@ -678,6 +678,38 @@ def test_the_json_and_the_digests_of_format_1_stay() -> None:
     assert windows.fingerprint["categories"] == "f2b9b2dd3eb123c59d115c9361195f28"
 
 
+@pytest.mark.parametrize("per_series", [False, True])
+def test_one_text_has_scaler_and_categories(per_series: bool) -> None:
+    """Windows where a model is served have the batches and the fingerprint of those trained on."""
+    table = table_of(["a", "b", "a", "c", "b", "a"])
+    fitted = wd.Categories.fit(table, columns="shop")
+    windows = windows_of(table, fitted, known_covariates="shop")
+    scaler = wd.Scaler.fit(windows, per_series=per_series)
+    text = scaler.to_json(categories=fitted)
+    assert wd.Scaler.from_json(text) == scaler
+    assert wd.Scaler.from_json(text.encode()).to_json() == scaler.to_json()
+    assert wd.Categories.from_json(text) == wd.Categories.from_json(text.encode()) == fitted
+    trained = windows.with_scaler(scaler)
+    serving = windows_of(
+        table, wd.Categories.from_json(text), known_covariates="shop",
+        scaler=wd.Scaler.from_json(text),
+    )  # fmt: skip
+    assert serving.fingerprint == trained.fingerprint
+    numbers = np.arange(len(trained))
+    for key, array in trained.gather(numbers).items():
+        np.testing.assert_array_equal(serving.gather(numbers)[key], array, err_msg=key)
+    with pytest.raises(
+        ValueError, match=r"that of a scaler without categories, expected scaler\.to"
+    ):
+        wd.Categories.from_json(scaler.to_json())
+    damaged = {**json.loads(text), "categories": {"format": 1, "columns": {}}}
+    with pytest.raises(ValueError, match="categories' JSON cannot be read: it names no columns"):
+        wd.Categories.from_json(json.dumps(damaged))
+    for value in (None, [], "x", 3):
+        with pytest.raises(ValueError, match="its categories are not an object"):
+            wd.Categories.from_json(json.dumps({**damaged, "categories": value}))
+
+
 def test_a_killed_loader_resumes_with_categories_of_json(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     shops = [f"shop {number}" for number in random.integers(0, 30, 200)]

@@ -118,6 +118,32 @@ def check_drawn(drawn: Drawn, device: str, random: int, seed: int, epoch: int) -
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@settings(QUIET, max_examples=40)
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=5), WORDS, st.integers(0, 2**40), st.data()
+)
+def test_weights_of_windows_equal_the_host(
+    device: str, lengths: list[int], seed: int, epoch: int, data: Any
+) -> None:
+    lengths[0] = max(lengths[0], 4)
+    windows = windows_of(lengths)
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    weights = random.choice([0.0, 1e-9, 0.3, 1.0, 7.5], len(windows))
+    weights[0] = 1.0
+    series, _ = windows.locate(np.arange(len(windows)))
+    weights[np.bincount(series, weights)[series] < 1] = 0.0
+    balanced = windows.balanced(
+        window_weights=weights, epoch_length=data.draw(st.integers(500, 900))
+    )
+    source = balanced.to(device)
+    assert source.fingerprint == balanced.fingerprint
+    assert source.nbytes <= balanced.device_bytes()
+    check_epoch(source, balanced, epoch, seed, random)
+    again = pickle.loads(pickle.dumps(source))
+    check_epoch(again, balanced, epoch + 1, seed, random)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @settings(QUIET, max_examples=120)
 @given(drawn_cases(), st.integers(0, 2**32), WORDS, st.integers(0, 2**40))
 def test_batches_have_the_bits_of_the_native_path(

@@ -117,6 +117,11 @@ def test_folds_equal_the_model(drawn: Drawn, k: int, data: st.DataObject) -> Non
         with pytest.raises(ValueError, match=r"part of fold \d of \d holds no window"):
             windows.folds(k, **options)
         return
+    tested = [window for parts in expected for window in parts[2]]
+    if len(set(tested)) < len(tested):
+        with pytest.raises(ValueError, match=r"test parts of folds \d and \d of \d share \d+ wind"):
+            windows.folds(k, **options)
+        return
     for fold, parts in zip(windows.folds(k, **options), expected, strict=True):
         assert [located(part) for part in fold] == parts
         for part in fold:
@@ -166,6 +171,34 @@ def test_rolling_origins_of_a_horizon() -> None:
         assert not len(fold.validation)
         assert fold.with_scaler(wd.Scaler.fit(fold.train)).test.scaler is not None
     assert "outside the fold or across one of its borders" in str(folds[0].train.explain())
+
+
+def test_a_window_is_in_one_test_part() -> None:
+    """Ids, time and cutoff are unique in the forecasts of all folds; smaller steps are an error."""
+    day = np.datetime64("2024-01-01") + np.arange(60)
+    columns = {"y": np.arange(120.0), "day": np.tile(day, 2), "id": np.repeat(["a", "b"], 60)}
+    table = wd.Table.from_columns(columns, timestamp_column="day", id_columns="id")
+    w = wd.Windows(table, context_length=5, prediction_length=3)
+    with pytest.raises(
+        ValueError,
+        match=r"test parts of folds 1 and 2 of 4 share 2 windows, .* `step_rows` of at least 6: "
+        r"`test_rows` 8 minus a future of 3 rows, plus 1$",
+    ):
+        w.folds(4, test_rows=8, step_rows=5)
+    rows = []
+    for fold in w.folds(4, test_rows=8, step_rows=6):
+        points = fold.test.prediction_table(np.zeros((len(fold.test), 3)), cutoff=True)
+        rows += points.select(["id", "day", "cutoff"]).to_pylist()
+    assert len({tuple(row.values()) for row in rows}) == len(rows) == 4 * 2 * 6 * 3
+    # A filter has dropped the shared window.
+    with pytest.raises(ValueError, match="share 2 windows"):
+        w.folds(2, test_rows=12, step_rows=9)
+    y = columns["y"].copy()
+    y[[43, 103]] = np.nan
+    table = wd.Table.from_columns(columns | {"y": y}, timestamp_column="day", id_columns="id")
+    w = wd.Windows(table, context_length=5, prediction_length=3, max_missing=0)
+    folds = w.folds(2, test_rows=12, step_rows=9)
+    assert not {*located(folds[0].test)} & {*located(folds[1].test)}
 
 
 def test_numbers_beyond_the_series_mean_all_of_it() -> None:

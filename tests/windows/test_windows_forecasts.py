@@ -115,7 +115,9 @@ def test_prediction_tables_equal_a_loop(gap: int, dilation: int, of_latest: bool
     if of_latest:
         w = w.latest()
     numbers = np.random.default_rng(0).permutation(len(w))[:7]
-    predictions = np.random.default_rng(1).normal(size=(len(numbers), 5))
+    predictions = np.random.default_rng(1).normal(
+        size=(len(numbers), 5 if of_latest else 3 + min(gap, 0))
+    )
     assert table.timestamps is not None
     expected = []
     for number, values in zip(numbers, predictions, strict=True):
@@ -152,10 +154,47 @@ def test_predictions_of_rows_in_the_table_have_its_stamps() -> None:
     w = wd.Windows(table, context_length=2, prediction_length=2)
     found = w.prediction_table(np.zeros((4, 2)))["t"].to_numpy()
     assert found.tolist() == stamps[[2, 3, 3, 4, 4, 5, 5, 6]].tolist()
+    w = wd.Windows(table, context_length=2)  # without a future, of any horizon
     behind = w.prediction_table(np.zeros((1, 4)), [3])["t"].to_numpy()
     assert behind.astype(np.int64).tolist() == [9, 10, 11, 12]
     said = w.prediction_table(np.zeros((1, 4)), [3], step=dt.timedelta(microseconds=5))
     assert said["t"].to_numpy().astype(np.int64).tolist() == [9, 10, 15, 20]
+
+
+@pytest.mark.parametrize(
+    ("gap", "shape", "message"),
+    [
+        (0, (2,), "have 2 steps, expected 3: the windows have prediction_length=3; windows.latest"),
+        (0, (4,), "have 4 steps, expected 3: the windows have"),
+        (2, (1,), "have 1 step, expected 3: the windows have"),
+        (-2, (3,), "have 3 steps, expected 1: the windows have prediction_length=3, of which the "
+         r"first 2 are past steps; windows.latest\(\) has no future, and takes any number$"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["points", "quantiles", "samples", "levels"])
+@pytest.mark.parametrize("layout", ["btc", "bct", "columns"])
+def test_predictions_have_as_many_steps_as_the_future(
+    gap: int, shape: tuple[int, ...], message: str, kind: str, layout: Any
+) -> None:
+    w = wd.Windows(hourly(), context_length=3, prediction_length=3, gap=gap, layout=layout)
+    given: Any = np.zeros((len(w), *shape, *([2] if kind in ("quantiles", "samples") else [])))
+    if layout == "columns":
+        given = {"x": given}
+    options: dict[str, Any] = {}
+    if kind == "quantiles":
+        options["quantiles"] = [0.1, 0.9]
+    elif kind == "samples":
+        options["samples"] = True
+    elif kind == "levels":
+        given = {0.1: given, 0.9: given}
+    with pytest.raises(ValueError, match=f"`predictions` {message}"):
+        w.prediction_table(given, **options)
+    latest = w.latest()
+    parts = given if kind == "levels" else {0: given}
+    first = {key: {"x": one["x"][:2]} if layout == "columns" else one[:2]
+             for key, one in parts.items()}  # fmt: skip
+    found = latest.prediction_table(first if kind == "levels" else first[0], **options)
+    assert len(found) == 2 * shape[0] * (2 if kind == "samples" else 1)
 
 
 def test_columns_ids_and_tensors() -> None:

@@ -107,7 +107,8 @@ def test_frames_equal_rows_of_the_table(frame: str, expected: dict[str, Any]) ->
     w = windows_of(table_of(rows_of(0, PAST)))
     v = w.latest(future=data)
     check(v, expected)
-    assert v.prediction_table(np.zeros((3, 2)))["when"].type == pa.timestamp("s", "Europe/Berlin")
+    found = v.prediction_table(np.zeros((3, FUTURE)))
+    assert found["when"].type == pa.timestamp("s", "Europe/Berlin")
 
 
 def test_tables_of_files_take_frames(tmp_path: Path, expected: dict[str, Any]) -> None:
@@ -301,5 +302,9 @@ def test_missing_values_of_a_frame_are_missing() -> None:
         for frame in (lacking, pl.DataFrame(lacking), lacking.to_pandas()):
             if name in ("open", "staff") and isinstance(frame, pd.DataFrame):
                 continue  # which makes objects and floats of them
-            mask = w.latest(future=frame).gather([0, 1, 2])[f"{name}_mask"][:, 6:]
+            counted = rf"the future of the forecast: '{name}' in 1 of 15 rows, first of series \('n"
+            with pytest.warns(UserWarning, match=counted) as found:
+                latest = w.latest(future=frame)
+            assert found[0].filename == __file__
+            mask = latest.gather([0, 1, 2])[f"{name}_mask"][:, 6:]
             assert np.argwhere(~mask).tolist() == [[1, 2]], name

@@ -152,13 +152,14 @@ def test_forecasts_begin_where_the_series_end(
     for windows in (w, v, pickle.loads(pickle.dumps(v)), v.joined()):
         batch = windows.gather([0, 1, 2])
         assert [with_none(batch, row) for row in range(3)] == expected
-        stamps = windows.prediction_table(np.zeros((3, 3, 2)))["time"].to_numpy()
+        steps = 3 + min(options.get("gap", 0), 0)
+        stamps = windows.prediction_table(np.zeros((3, steps, 2)))["time"].to_numpy()
         step = options.get("dilation", 1) + max(options.get("gap", 0), 0)
         ends = [
             series_of(name, rows, 40)["time"][rows - 1 + step]
             for name, rows in zip(NAMES, LENGTHS, strict=True)
         ]
-        assert stamps.reshape(3, 3)[:, 0].astype("M8[s]").tolist() == np.array(ends).tolist()
+        assert stamps.reshape(3, steps)[:, 0].astype("M8[s]").tolist() == np.array(ends).tolist()
     without = wd.Windows(plain, **lengths, **ROLES, **options).latest().gather([0, 1, 2])
     assert "future_known" not in without
     for key in without:
@@ -252,7 +253,8 @@ def test_categories_of_the_future_have_the_codes_of_the_table() -> None:
     w = wd.Windows(table, context_length=2, prediction_length=3, known_covariates="kind")
     behind = pa.table({"kind": ["z", None, "y"], "t": [6, 7, 8]})
     future = wd.Table.from_arrow(behind, timestamp_column="t", categories="kind")
-    batch = w.latest(future=future).gather([0])
+    with pytest.warns(UserWarning, match="'kind' in 1 of 3 rows, first of series 0 at 7; they are"):
+        batch = w.latest(future=future).gather([0])
     assert batch["future_known"].ravel().tolist() == [2, 0, 1]
     assert batch["future_known_mask"].ravel().tolist() == [True, False, True]
     other = pa.table({"kind": ["z", "w", "y"], "t": [6, 7, 8]})
@@ -344,7 +346,7 @@ def test_calendar_features_of_the_future_need_no_table(options: dict[str, Any]) 
     assert not batch["future_target_mask"][:, -1].any()
     for key in set(batch) - {"start"}:
         np.testing.assert_array_equal(batch[key], other[key], err_msg=key)
-    zeros = np.zeros((3, 3, 2))
+    zeros = np.zeros((3, 3 + min(options.get("gap", 0), 0), 2))
     assert v.prediction_table(zeros) == expected.prediction_table(zeros)
     assert v.prediction_table(zeros) == w.latest().prediction_table(zeros)
 

@@ -135,16 +135,18 @@ def by_hand(
 
 
 def test_the_forecasts_of_folds_are_one_table(frame: pl.DataFrame, windows: wd.Windows) -> None:
-    found = rolling(windows, 3, test_rows=48, step_rows=24)
+    step = 48 - FUTURE + 1
+    found = rolling(windows, 3, test_rows=48, step_rows=step)
     names = ["series", "timestamp", "cutoff", "value_q0.1", "value_q0.5", "value_q0.9"]
     assert found.columns == names
     groups = frame.group_by("series", maintain_order=True)
     expected = [
         (fold, name, *row)
         for (name,), rows in groups
-        for fold, *row in by_hand(rows["value"], rows["timestamp"].to_list(), 3, 48, 24, 7)
+        for fold, *row in by_hand(rows["value"], rows["timestamp"].to_list(), 3, 48, step, 7)
     ]
     expected.sort(key=lambda row: row[0])  # fold by fold
+    assert not found.select("series", "timestamp", "cutoff").is_duplicated().any()
     assert len(expected) > 3 * 58 * FUTURE
     for place, name in enumerate(names, 1):
         assert found[name].to_list() == [row[place] for row in expected], name

@@ -26,6 +26,9 @@ Float64s: TypeAlias = npt.NDArray[np.float64]
 # Purposes that keys are derived for; part of the published orders.
 SLOTS, SERIES, CELLS = 11, 12, 13
 
+#: The golden ratio's fraction of 2^64.
+GOLDEN = 0x9E3779B97F4A7C15
+
 #: The largest weight is less than two to this power: the sum of 2^63 of them is finite.
 _WEIGHT_EXPONENT = 960
 
@@ -130,6 +133,11 @@ class Balance:
     def sizes(self) -> Int64:
         """The number of windows of each series, or age of it: int64 of shape (len(counts),)."""
         return np.diff(self.starts)
+
+
+def epoch_shift(seed: int, epoch: int) -> int:
+    """Return how far the places of quotas are moved in an epoch, as a fraction of 2^64."""
+    return (_core.hash_words(seed, SERIES) + epoch * GOLDEN) % (1 << 64)
 
 
 def _are_equal(one: tuple[Int64, int] | None, other: tuple[Int64, int] | None) -> bool:

@@ -27,17 +27,13 @@ from windeck._util.options import explain_options
 from windeck.orders import BlockPermutation, Sequential, block_group
 from windeck.sources import Batch, Fingerprint, Order, Source
 from windeck.sources.protocols import Expect
-from windeck.windows.balance import CELLS, SERIES, SLOTS, Balance
+from windeck.windows.balance import CELLS, GOLDEN, SERIES, SLOTS, Balance, epoch_shift
 
 if TYPE_CHECKING:  # They need torch.
     from windeck.windows.device import DeviceWindows
     from windeck.windows.device_balanced import DeviceBalancedWindows
 
 __all__ = ["BalancedEpoch", "BalancedWindows"]
-
-
-#: The golden ratio's fraction of 2^64.
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ServedWindows(Source, Protocol):
@@ -145,13 +141,16 @@ class BalancedWindows(Generic[WindowsT]):
 
         if self.blocks is not None:
             raise TypeError("windows that are dealt in blocks have no order on a device")
-        if self.balance.cumulative is not None:
-            raise TypeError("windows with `window_weights` have no order on a device")
+        if self.balance.cumulative is not None and str(device).startswith("mps"):
+            raise TypeError(
+                "`window_weights` are float64, which MPS lacks, expected another device"
+            )
         return DeviceBalancedWindows(self, self.windows.to(device))
 
     def device_bytes(self) -> int:
         """Return the bytes that `to` takes on a device, at most; see `Windows.device_bytes`."""
-        return self.windows.device_bytes() + 8 * (3 * len(self.balance.counts) + 1)
+        weights = 0 if self.balance.cumulative is None else self.balance.cumulative.nbytes
+        return self.windows.device_bytes() + 8 * (3 * len(self.balance.counts) + 1) + weights
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
@@ -196,7 +195,7 @@ class BalancedEpoch:
         self._slots, self._counts = data._slots, data.balance.counts
         self._starts, self._sizes = data.balance.starts, data.balance.sizes
         self._key = hash_words(seed, SERIES)
-        self._shift = (self._key + epoch * int(_GOLDEN)) % (1 << 64)
+        self._shift = epoch_shift(seed, epoch)
 
     def __len__(self) -> int:
         return int(self._slots.total)
@@ -229,7 +228,7 @@ class BalancedEpoch:
         if self._data.balance.cumulative is not None:
             # A window has the places within its quota. They move from epoch to epoch by the golden
             # ratio, so that its counts differ from its quota by less than 1 in any epoch.
-            shifts = series.astype(np.uint64) * _GOLDEN + np.uint64(self._shift)
+            shifts = series.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(self._shift)
             places = slots + (shifts >> np.uint64(11)) * 2.0**-53
             # A sum that is rounded up would be a place of the next slot.
             places = np.minimum(places, np.nextafter(slots + 1.0, 0.0))

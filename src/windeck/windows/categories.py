@@ -166,21 +166,30 @@ class Categories:
         return {"fitted": self.fitted}
 
     def to_json(self) -> str:
-        """Return the values as JSON text, which `from_json` reads."""
+        """Return the values as JSON text, which `from_json` reads.
+
+        `Scaler.to_json` has them in one text with a scaler.
+        """
+        return json.dumps(self._plain())
+
+    def _plain(self) -> dict[str, Any]:
+        """Return the values as lists."""
         columns = {
             name: {"kind": known.kind, "values": list(known.names())}
             for name, known in self.fitted.items()
         }
-        return json.dumps({"format": FORMAT, "columns": columns})
+        return {"format": FORMAT, "columns": columns}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Categories:
         """Return the categories written by `to_json`. The text is data only; no code in it runs.
 
+        Also those that `Scaler.to_json` has written with a scaler.
+
         Raises
         ------
         ValueError
-            If the text is not the JSON of categories.
+            If the text is not the JSON of categories, or has a scaler alone.
 
         Examples
         --------
@@ -193,6 +202,14 @@ class Categories:
         """
         plain = parse_json(text, "the categories", object_pairs_hook=_unique_keys)
         _expect(isinstance(plain, dict), "it is not an object")
+        if "kind" in plain:  # The JSON of a scaler.
+            _expect(
+                "categories" in plain,
+                "it is that of a scaler without categories, expected "
+                "scaler.to_json(categories=categories)",
+            )
+            plain = plain["categories"]
+            _expect(isinstance(plain, dict), "its categories are not an object")
         check_format("the categories' JSON", plain.get("format"), FORMAT)
         columns = plain.get("columns")
         _expect(isinstance(columns, dict) and len(columns) > 0, "it names no columns")

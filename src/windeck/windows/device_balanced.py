@@ -12,11 +12,16 @@ from windeck._util.indices import as_indices
 from windeck._util.validation import LIMIT, check_integer
 from windeck.device_orders import DevicePermutation, KeyedPermutations
 from windeck.sources import DeviceSource, Fingerprint, Source
-from windeck.windows.balance import SERIES, SLOTS, Balance
+from windeck.windows.balance import GOLDEN, SERIES, SLOTS, Balance, epoch_shift
 
 __all__ = ["DeviceBalancedEpoch", "DeviceBalancedWindows"]
 
 Tensors = dict[str, torch.Tensor]
+
+
+def as_int64(word: int) -> int:
+    """Return the int64 with the bits of a word of 64 bits."""
+    return word - (1 << 64) if word >> 63 else word
 
 
 class HostBalancedWindows(Source, Protocol):
@@ -69,7 +74,12 @@ class DeviceBalancedWindows:
         self._borders = torch.from_numpy(borders).to(self.device)
         self._starts = torch.from_numpy(balance.starts[:-1].copy()).to(self.device)
         self._sizes = torch.from_numpy(balance.sizes.copy()).to(self.device)
+        #: As `Balance.cumulative`, float64.
+        self._cumulative: torch.Tensor | None = None
+        if balance.cumulative is not None:
+            self._cumulative = torch.from_numpy(balance.cumulative.copy()).to(self.device)
         own = self._borders.nbytes + self._starts.nbytes + self._sizes.nbytes
+        own += 0 if self._cumulative is None else self._cumulative.nbytes
         self.nbytes = windows.nbytes + own
 
     def __len__(self) -> int:
@@ -131,6 +141,7 @@ class DeviceBalancedEpoch:
         order = Permutation(len(source), seed=hash_words(seed, SLOTS), epoch=epoch)
         self._slots = DevicePermutation(order, source.device)
         self._windows = KeyedPermutations(source._sizes, hash_words(seed, SERIES))
+        self._shift = epoch_shift(seed, epoch)
 
     def __len__(self) -> int:
         """Return the number of windows."""
@@ -164,6 +175,8 @@ class DeviceBalancedEpoch:
         source = self._source
         slots = self._slots.take(samples)
         series = torch.searchsorted(source._borders, slots, right=True) - 1
+        if source._cumulative is not None:
+            return self._by_quota(source._cumulative, slots, series)
         first = source._borders.index_select(0, series)
         counts = source._borders.index_select(0, series + 1) - first
         visits = slots - first + self.epoch * counts
@@ -171,6 +184,19 @@ class DeviceBalancedEpoch:
         cycles = torch.div(visits, sizes, rounding_mode="floor")
         found = self._windows.take(series, cycles, visits - cycles * sizes)
         return found + source._starts.index_select(0, series)
+
+    def _by_quota(
+        self, cumulative: torch.Tensor, slots: torch.Tensor, series: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the windows whose quotas have the places of slots; see `BalancedEpoch`.
+
+        int64 wraps as uint64 does, and float64 has all 53 bits of a shift.
+        """
+        shifts = series * as_int64(GOLDEN) + as_int64(self._shift)
+        fractions = ((shifts >> 11) & ((1 << 53) - 1)).to(torch.float64) * 2.0**-53
+        starts = slots.to(torch.float64)
+        below = torch.nextafter(starts + 1.0, torch.zeros_like(starts))
+        return torch.searchsorted(cumulative, torch.minimum(starts + fractions, below), right=True)
 
     def _check(self, samples: torch.Tensor) -> None:
         """Raise for places outside: the walk of a permutation may not end for them."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from windeck import _core
 from windeck._util.indices import Int64, as_indices
-from windeck._util.text import unknown_column
+from windeck._util.text import plural, unknown_column
 from windeck.columns.times import arrow_times
 from windeck.table.construction import SeriesLayout
 from windeck.table.frames import index_names
@@ -104,6 +104,7 @@ def prediction_table(
     numbers, names = _window_numbers(index, indices), _column_names(spec, columns)
     series, starts = index.locate(numbers)
     predictions = predictions_of(given, len(numbers), names, spec.layout, quantiles, samples)
+    _check_horizon(spec.span, predictions.values.shape[1])
     if scaled is None and spec.scaler is not None:
         raise ValueError(
             "`scaled` must be given, as the windows have a scaler: scaled=True for predictions "
@@ -127,6 +128,19 @@ def prediction_table(
     for name, values in predictions.named().items():
         _add_field(fields, name, values)
     return pa.table(fields)
+
+
+def _check_horizon(span: WindowSpan, horizon: int) -> None:
+    """Raise ValueError for another number of steps than the windows have after the past."""
+    if not span.prediction_length or horizon == span.new_steps:
+        return
+    steps = f"prediction_length={span.prediction_length}"
+    if span.overlap_steps:
+        steps += f", of which the first {span.overlap_steps} are past steps"
+    raise ValueError(
+        f"`predictions` have {plural(horizon, 'step')}, expected {span.new_steps}: the windows "
+        f"have {steps}; windows.latest() has no future, and takes any number"
+    )
 
 
 def _index_fields(

@@ -37,17 +37,19 @@ def latest(
     table: Table, spec: WindowSpec, selection: WindowSelection, future: Any, step: Any
 ) -> tuple[Table, WindowSpec, WindowSelection]:
     """Return the last contexts of series as table, options and selection; see `Windows.latest`."""
-    if not (isinstance(future, (bool, Table)) or is_frame(future)):
-        raise TypeError(
-            f"`future` must be a bool or a Table, got a {type(future).__name__}; frames of polars, "
-            "pandas and Arrow are taken as well"
-        )
+    _check_kind(future)
+    is_text = isinstance(future, str)
     if future is not False and not spec.span.prediction_length:
         raise ValueError("`future` is of windows with a future, expected prediction_length > 0")
     targets = [table.column(name) for name in spec.roles.target]
     known = [table.column(name) for name in spec.roles.known]
     computed = table.timestamps is not None and all(one.calendar is not None for one in known)
-    follows = future is True and not (computed and not _is_appended(selection, table, targets))
+    if is_text:
+        follows = future == "appended"
+    else:
+        follows = future is True and not (computed and not _is_appended(selection, table, targets))
+    if is_text and not follows and not computed:
+        _refuse_computed(table, known)
     if step is not None and (future is False or follows):
         raise ValueError(
             f"`step` is {step!r}, expected future=table with it, or future=True where all known "
@@ -58,8 +60,11 @@ def latest(
         selection, table, targets, needed, future=future is not False, follows=follows
     )
     if future is not False and not follows:
-        other = None if future is True else _table_of_future(future, table, known)
+        plain = future is True or is_text
+        other = None if plain else _table_of_future(future, table, known)
         table, selection = _add_future(selection, spec.roles, table, other, step)
+    if future is not False:
+        _warn_of_missing_known(selection, table, spec.roles)
     keys = spec.keys
     if future is False and keys is not None and spec.layout != "columns":
         keys = tuple(name for name in keys if name[:7] != "future_")
@@ -76,6 +81,57 @@ def latest(
         min_observed_future=None,
     )
     return table, spec, selection
+
+
+def _check_kind(future: Any) -> None:
+    """Raise TypeError or ValueError for a `future` of `Windows.latest` that is none."""
+    if isinstance(future, str):
+        if future not in ("appended", "computed"):
+            raise ValueError(f"`future` must be 'appended' or 'computed' as a text, got {future!r}")
+    elif not (isinstance(future, (bool, Table)) or is_frame(future)):
+        raise TypeError(
+            f"`future` must be a bool or a Table, got a {type(future).__name__}; frames of polars, "
+            "pandas and Arrow are taken as well"
+        )
+
+
+def _refuse_computed(table: Table, known: Sequence[ColumnData]) -> None:
+    """Raise ValueError, as the future cannot be computed."""
+    if table.timestamps is None:
+        raise ValueError("`future` is 'computed', but the table has no timestamp column")
+    names = ", ".join(repr(one.name) for one in known if one.calendar is None)
+    raise ValueError(
+        f"`future` is 'computed', but known covariates other than calendar features, {names}, "
+        f"cannot be computed: expected future=frame with ids, times and {names} of these rows"
+    )
+
+
+def _warn_of_missing_known(selection: WindowSelection, table: Table, roles: ColumnRoles) -> None:
+    """Warn of known covariates without a value in steps after the past; O(series * steps)."""
+    span, runs = selection.span, selection.runs
+    runs = runs.take(np.flatnonzero(runs.count))
+    steps = span.new_first + np.arange(span.new_steps) * span.dilation
+    rows = (runs.first[:, None] + steps).ravel()
+    places = {}
+    for name in roles.known:
+        column = table.column(name)
+        if column.missing != 0:
+            missing = np.flatnonzero(~column.observed(rows))
+            if len(missing):
+                places[name] = missing
+    if not places:
+        return
+    counts = ", ".join(f"{name!r} in {len(found)}" for name, found in places.items())
+    place = int(next(iter(places.values()))[0])
+    stamps, series = table.timestamps, int(runs.series[place // span.new_steps])
+    row = int(rows[place])
+    utc = "" if table.time_zone is None else " UTC"
+    where = f"row {row - table.offsets[series]}" if stamps is None else f"{stamps[row]}{utc}"
+    warn(
+        f"known covariates are missing in the future of the forecast: {counts} of "
+        f"{plural(len(rows), 'row')}, first of series {table.series_names[series]!r} at {where}; "
+        "they are `fill` with mask 0"
+    )
 
 
 def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[ColumnData]) -> bool:
@@ -106,7 +162,7 @@ def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[Col
         warn(
             f"targets of {len(unknown)} of {total} series are unknown for the last "
             f"{plural(ahead, 'row')}: {some_names(table.series_names, unknown)}; their future "
-            "begins after these rows, as that of the other series does",
+            "begins after these rows, as that of the other series does; future='computed' says so",
         )
     return False
 

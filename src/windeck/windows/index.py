@@ -155,6 +155,11 @@ class WindowSpan:
         return self.future_first + self.overlap_steps * self.dilation
 
     @property
+    def new_steps(self) -> int:
+        """Number of future steps after the past, 0 without a future."""
+        return max(0, self.prediction_length - self.overlap_steps)
+
+    @property
     def steps(self) -> int:
         """Number of past and future steps."""
         return self.context_length + self.prediction_length

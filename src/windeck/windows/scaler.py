@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ from windeck.windows.scaler_fitting import (
     affine,
 )
 from windeck.windows.scaler_json import UNSEEN, digest_statistics, parse_scaler, plain_statistics
+
+if TYPE_CHECKING:
+    from windeck.windows.categories import Categories
 
 KindName = Literal["standard", "minmax", "robust", "mean_abs"]
 UnseenName = Literal["error", "global", "skip"]
@@ -535,11 +538,30 @@ class Scaler:
                 f"{expected}"
             )
 
-    def to_json(self) -> str:
-        """Return the scaler as JSON text; `from_json` reads the numbers back exactly."""
+    def to_json(self, *, categories: Categories | None = None) -> str:
+        """Return the scaler as JSON text; `from_json` reads the numbers back exactly.
+
+        Parameters
+        ----------
+        categories
+            Those of the same windows, to have all that was fitted in one text: `Scaler.from_json`
+            reads the scaler from it, and `Categories.from_json` the categories.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import windeck as wd
+        >>> table = wd.Table.from_columns({"load": np.arange(3.0), "shop": np.array([7, 30, 9])})
+        >>> categories = wd.Categories.fit(table, columns="shop")
+        >>> text = wd.Scaler.fit(table, columns="load").to_json(categories=categories)
+        >>> wd.Scaler.from_json(text).columns, wd.Categories.from_json(text).columns
+        (('load',), ('shop',))
+        """
         plain = {**self._plain(), "unseen": None, "pooled": None}
         if self.pooled is not None:
             plain |= {"unseen": self.unseen, "pooled": self.pooled._plain()["columns"]}
+        if categories is not None:
+            plain["categories"] = categories._plain()
         return json.dumps(plain, allow_nan=False)
 
     def _plain(self) -> dict[str, Any]:
@@ -554,6 +576,8 @@ class Scaler:
     @classmethod
     def from_json(cls, text: str | bytes) -> Scaler:
         """Return the scaler written by `to_json`. The text is data only; no code in it runs.
+
+        Categories in the text are left to `Categories.from_json`.
 
         Raises
         ------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from windeck import _core
 from windeck._util.indices import Int64
+from windeck._util.text import plural
 from windeck._util.validation import check_integer
 from windeck.table.table import Table
 from windeck.windows.index import LONGEST, WindowRuns, WindowSpan
@@ -258,7 +260,7 @@ def folds(
         train = min(check_integer("train_rows", train_rows, least=1), most)
     validation = min(check_integer("validation_rows", validation_rows), most)
     gap = min(check_integer("gap_rows", gap_rows), most)
-    found = []
+    found, tests = [], []
     for number in range(k):
         later = step * (k - 1 - number)
         stop = np.maximum(high - (min(later, most) if isinstance(later, int) else later), low)
@@ -271,6 +273,7 @@ def folds(
             _evaluation(selection, validation_first, gap_first),
             _evaluation(selection, test_first, stop),
         ]
+        tests.append(subsets[-1])
         parts = [selection.restrict(subset) for subset in subsets]
         for name, part, wanted in zip(PARTS, parts, (1, validation, 1), strict=True):
             if wanted and part.count == 0:
@@ -281,7 +284,33 @@ def folds(
         inside = sum(part.count for part in parts)
         rest = selection.count - inside
         found.append([part.report_dropped(fold=rest, others=inside - part.count) for part in parts])
+    _check_shared(selection, tests, int(np.max(test)))
     return found
+
+
+def _check_shared(selection: WindowSelection, tests: list[RunSubset], test_rows: int) -> None:
+    """Raise ValueError if a window is in the test parts of two folds.
+
+    Its forecast would be there twice, for the same ids, times and cutoff.
+    """
+    for number, (one, other) in enumerate(pairwise(tests), 1):
+        first = np.maximum(one.skipped, other.skipped)
+        ends = (part.skipped + part.runs.count for part in (one, other))
+        count = np.maximum(np.minimum(*ends) - first, 0)
+        runs = replace(
+            other.runs,
+            first=other.runs.first + (first - other.skipped) * other.runs.stride,
+            count=count,
+        )
+        shared = selection.restrict(RunSubset(runs, first, other.parents)).count
+        if shared:
+            rows = selection.span.split_rows
+            raise ValueError(
+                f"the test parts of folds {number} and {number + 1} of {len(tests)} share "
+                f"{plural(shared, 'window')}, which would be forecast twice; expected `step_rows` "
+                f"of at least {test_rows - rows + 1}: `test_rows` {test_rows} minus a future of "
+                f"{plural(rows, 'row')}, plus 1"
+            )
 
 
 def _training(selection: WindowSelection, low: Int64, high: Int64) -> RunSubset:

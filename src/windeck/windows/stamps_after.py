@@ -1,9 +1,10 @@
-"""Time stamps after the end of a series: steps of one length, or of local days and months."""
+"""Time stamps after the end of a series: steps of one length, local days, business days, months."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +24,20 @@ _CALENDAR_DAYS = {days: months for months, lengths in MONTH_DAYS.items() for day
 #: Rows at the end of a series, and how many of them are compared, to tell local days from others.
 #: Of days these are more than a year, with all changes of clocks.
 _ROWS, _COMPARED = 384, 24
+#: Rows at the end of a series that tell business days, and the share of its weekdays that has rows.
+_BUSINESS_ROWS, _BUSINESS_SHARE = 32, 0.8
+#: The alias of pandas for days from Monday to Friday.
+_BUSINESS = re.compile(r"(\d*)B")
+#: Types of steps that are no aliases.
+_STEPS = (type(None), int, float, timedelta, np.integer, np.timedelta64)
 _DAY, _LONGEST_CHANGE = np.timedelta64(1, "D"), np.timedelta64(2, "h")
 
 
 def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
     """Return the time stamps of rows; those after a series are continued by its step.
 
-    In a time zone other than UTC whole days and months are added to local times.
+    In a time zone other than UTC whole days and months are added to local times. A local day that
+    does not exist is left out. Series of business days go on with them.
 
     Raises
     ------
@@ -47,21 +55,99 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
         return found
     used, place = np.unique(series[after], return_inverse=True)
     number = (rows - last)[after]
-    if not isinstance(step, (type(None), int, float, timedelta, np.integer, np.timedelta64)):
+    days = business_step(step)
+    if days is None and not isinstance(step, _STEPS):
         # An alias, or an offset of pandas.
         step = step_of(step, "step")
     if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
         months = int(step.astype("m8[M]").astype(np.int64))
         found[after] = _add_months(table, used, place, number * months)
         return found
-    steps, local = _steps_of(table, used, step)
-    found[after] = add_steps(found[after], number, steps[place])
-    zone, places = _zone_of(table), np.flatnonzero(local[place])
-    if zone is not None and len(places):
-        ends = _local_ends(table, zone, used)[0][place[places]]
-        moved = add_steps(ends, number[places], steps[place[places]])
-        found[after[places]] = utc_times(moved, zone)
+    steps = _steps_of(table, used, step) if days is None else _business_steps(table, used, days)
+    found[after] = add_steps(found[after], number, steps.ticks[place])
+    zone = _zone_of(table)
+    places = np.flatnonzero((steps.local & (zone is not None) | steps.business)[place])
+    if len(places):
+        one = place[places]
+        found[after[places]] = _days_later(
+            table, zone, used, one, number[places], steps.ticks[one], steps.business[one]
+        )
     return found
+
+
+class _Steps(NamedTuple):
+    """The steps of series after their ends.
+
+    Attributes
+    ----------
+    ticks
+        Steps in the unit of the time stamps; of business days as many days.
+    local, business
+        Which steps are of local days, and which of business days.
+    """
+
+    ticks: Int64
+    local: Bools
+    business: Bools
+
+
+def business_step(step: Any) -> int | None:
+    """Return the number of business days of an alias ("B", "2B"), or None for another step."""
+    found = _BUSINESS.fullmatch(str(getattr(step, "freqstr", step)).strip())
+    if found is None or found[1] == "0":
+        return None
+    return int(found[1] or 1)
+
+
+def _business_steps(table: Table, series: Int64, days: int) -> _Steps:
+    """Return steps of a number of business days, for all series."""
+    assert table.timestamps is not None
+    dtype = table.timestamps.dtype
+    if dtype.kind != "M" or np.datetime_data(dtype)[0] in "YMW":
+        raise TypeError(f"`step` is of business days, expected days or times, got {dtype} stamps")
+    ticks = np.full(len(series), days * ticks_of(_DAY, dtype), dtype=np.int64)
+    every = np.ones(len(series), dtype=np.bool_)
+    return _Steps(ticks, every, every)
+
+
+def _days_later(
+    table: Table,
+    zone: str | None,
+    series: Int64,
+    place: Int64,
+    number: Int64,
+    ticks: Int64,
+    business: Bools,
+) -> Array:
+    """Return the last stamps of ``series[place]`` after a number of steps of days, local ones."""
+    stamps = table.timestamps
+    assert stamps is not None
+    if zone is None:
+        ends = stamps[table.offsets[series + 1] - 1][place]
+    else:
+        ends = _local_ends(table, zone, series)[0][place]
+    moved = _moved(ends, number, ticks, business)
+    if zone is None:
+        return moved
+    for day in _skipped_days(moved, zone):
+        # This day, and each after it, is one step later: no stamp is of a day that is skipped.
+        late = _moved(ends, number, ticks, business).astype("M8[D]") >= day
+        hit = late & _is_on(ends, day, ticks, business)
+        number = number + hit
+        moved = _moved(ends, number, ticks, business)
+    return utc_times(moved, zone)
+
+
+def _moved(ends: Array, number: Int64, ticks: Int64, business: Bools) -> Array:
+    """Return local times after a number of steps of days, or of business days."""
+    moved = add_steps(ends, number, ticks)
+    rows = np.flatnonzero(business)
+    if len(rows):
+        days = ends[rows].astype("M8[D]")
+        count = number[rows] * (ticks[rows] // ticks_of(_DAY, ends.dtype))
+        later = np.busday_offset(days, count, roll="backward")
+        moved[rows] = cast_times(later, ends.dtype) + _time_of_day(ends[rows])
+    return moved
 
 
 def _zone_of(table: Table) -> str | None:
@@ -70,8 +156,8 @@ def _zone_of(table: Table) -> str | None:
     return None if zone is None or is_utc(zone) else zone
 
 
-def _steps_of(table: Table, series: Int64, step: Any) -> tuple[Int64, Bools]:
-    """Return steps of series in the unit of the time stamps, and which are of local days."""
+def _steps_of(table: Table, series: Int64, step: Any) -> _Steps:
+    """Return steps of series that go on by `step`, or by their usual steps."""
     if step is None:
         return _usual_steps(table, series)
     assert table.timestamps is not None
@@ -79,11 +165,12 @@ def _steps_of(table: Table, series: Int64, step: Any) -> tuple[Int64, Bools]:
     step = np.timedelta64(step) if isinstance(step, timedelta) else step
     ticks = gap_in_units(step, table.timestamps, name="step")
     days = _zone_of(table) is not None and ticks % ticks_of(_DAY, dtype) == 0
-    return np.full(len(series), ticks, dtype=np.int64), np.full(len(series), days)
+    none = np.zeros(len(series), dtype=np.bool_)
+    return _Steps(np.full(len(series), ticks, dtype=np.int64), none | days, none)
 
 
-def _usual_steps(table: Table, series: Int64) -> tuple[Int64, Bools]:
-    """Return the usual steps of series, else that of all, and which are of local days.
+def _usual_steps(table: Table, series: Int64) -> _Steps:
+    """Return the usual steps of series, else that of all.
 
     Raises
     ------
@@ -97,8 +184,9 @@ def _usual_steps(table: Table, series: Int64) -> tuple[Int64, Bools]:
     typical = int(np.argmax(known == np.asarray(common).astype(np.int64)))
     alike = np.where(known[series] > 0, series, typical)
     steps, local = known[alike], np.zeros(len(series), dtype=np.bool_)
+    business = local.copy()
     if stamps.dtype.kind != "M" or np.datetime_data(stamps.dtype)[0] in "MY":
-        return steps, local
+        return _Steps(steps, local, business)
     day = ticks_of(_DAY, stamps.dtype)
     zone = _zone_of(table)
     if zone is not None:
@@ -108,7 +196,9 @@ def _usual_steps(table: Table, series: Int64) -> tuple[Int64, Bools]:
         local[near] = _has_local_days(table, zone, alike[near])
         steps = np.where(local, days * day, steps)
     _check_even(table, series, steps, day)
-    return steps, local
+    daily = np.flatnonzero((steps == day) & (local | (zone is None)))
+    business[daily] = _has_business_days(table, zone, alike[daily])
+    return _Steps(steps, local, business)
 
 
 def _check_even(table: Table, series: Int64, steps: Int64, day: int) -> None:
@@ -142,6 +232,46 @@ def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
     in_utc = (last[:, None] - rows.reshape(shape)) % day == none
     many = in_zone.sum(axis=1)
     found: Bools = (2 * many > _COMPARED) & (many >= in_utc.sum(axis=1))
+    return found
+
+
+def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
+    """Return which series have rows from Monday to Friday alone; O(series) time and memory.
+
+    Their last rows leave out two weekends or more, and few other days.
+    """
+    stamps = table.timestamps
+    assert stamps is not None
+    first, end = table.offsets[series], table.offsets[series + 1]
+    rows = np.maximum(end[:, None] - 1 - np.arange(_BUSINESS_ROWS), first[:, None])
+    times = stamps[rows.ravel()]
+    local = times if zone is None else local_times(times, zone)
+    days = local.astype("M8[D]").reshape(rows.shape)
+    begin, stop = days[:, -1], days[:, 0] + 1
+    count = np.minimum(end - first, _BUSINESS_ROWS)
+    weekdays = np.busday_count(begin, stop)
+    skipped = (stop - begin).astype(np.int64) - weekdays
+    found: Bools = np.is_busday(days).all(axis=1) & (skipped >= 4)
+    return found & (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
+
+
+def _skipped_days(local: Array, zone: str) -> Array:
+    """Return the days that a zone leaves out, within those of local times: few have any."""
+    days = np.arange(local.min().astype("M8[D]"), local.max().astype("M8[D]") + 2)
+    midnights = utc_times(days.astype("M8[s]"), zone)
+    found: Array = days[:-1][midnights[1:] == midnights[:-1]]
+    return found
+
+
+def _is_on(ends: Array, day: Any, ticks: Int64, business: Bools) -> Bools:
+    """Return which stamps have a day among those of the steps after them."""
+    steps = ticks // ticks_of(_DAY, ends.dtype)
+    first = ends.astype("M8[D]")
+    passed = (day - first).astype(np.int64)
+    rolled = np.busday_offset(first, 0, roll="backward")
+    weekdays = np.where(np.is_busday(day), np.busday_count(rolled, day), -1)
+    passed = np.where(business, weekdays, passed)
+    found: Bools = (passed > 0) & (passed % steps == 0)
     return found
 
 

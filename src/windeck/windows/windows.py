@@ -743,8 +743,9 @@ class Windows:
             Serve each window in proportion to a weight, instead of `weights` and `half_life`. A
             series has the sum of those of its windows; its count is rounded once, and is the same
             in all epochs. The count of a window differs from its exact share of that of its series
-            by less than 1 in every epoch, and is that share on average. Takes 8 bytes a window, of
-            tables in memory, and has no form on a device.
+            by less than 1 in every epoch, and is that share on average. Takes 8 bytes a window,
+            on a device too, but for MPS, which lacks float64. Not of a streamed table: its windows
+            are dealt block by block, each as often as the others of its series.
 
         Raises
         ------
@@ -859,6 +860,8 @@ class Windows:
             Rows of each test part. Default: of each series its rows // (k + 1).
         step_rows
             Rows from one test part to the next. Default: `test_rows`, so that they do not overlap.
+            With fewer rows test parts overlap, but must not share a window: each is forecast once.
+            With `test_rows` of one future any number will do.
         train_rows
             Most rows of training, the latest ones (a sliding window). Default: all earlier rows.
         validation_rows
@@ -875,7 +878,8 @@ class Windows:
         Raises
         ------
         ValueError
-            If a part of a fold holds no window: name and number of the fold.
+            If a part of a fold holds no window: name and number of the fold. If a window is in the
+            test parts of two folds: their numbers, and the least `step_rows`.
 
         Examples
         --------
@@ -958,7 +962,9 @@ class Windows:
             windows are those of a table in memory that is made of the rows of the future and of the
             contexts. A frame or other Arrow data, as `Table.from_arrow` takes: like a table, with
             the columns of ids and time that the table has, in any order; numbers become the dtypes
-            of the table, floats rounded, integers where that loses nothing.
+            of the table, floats rounded, integers where that loses nothing. Two texts say which of
+            the two is meant by True, such as where the last targets of a sensor are missing:
+            ``"appended"``, the last rows of the table, and ``"computed"``, the time after them.
         step
             The time from one row to the next, as for `prediction_table`, where rows of the future
             are not in the table.
@@ -984,7 +990,8 @@ class Windows:
         UserWarning
             If some series are shorter than a context or have no target in it, with their names; if
             targets are unknown for more rows than those of the future, or, where calendar features
-            are computed, at the end of some series for as long as the future.
+            are computed by True, at the end of some series for as long as the future; if known
+            covariates have no value in the future: their number, and the first series and time.
 
         Examples
         --------
@@ -1081,9 +1088,11 @@ class Windows:
             Array or tensor of shape (windows, horizon) or (windows, horizon, columns), with
             ``layout="bct"`` (windows, columns, horizon), with ``layout="columns"`` also a mapping
             of columns to (windows, horizon). The first step is the first one after the past and the
-            gap; the horizon need not be `prediction_length`. With `quantiles` or `samples` arrays
-            have one axis more, the last one. A mapping of levels to arrays, such as ``{0.1: low,
-            0.5: middle}``, has quantiles. Real numbers; NaN is allowed, and stays NaN in the table.
+            gap. The horizon is `prediction_length`, less the steps that a negative `gap` repeats;
+            of windows without a future, such as those of `latest`, any number of steps. With
+            `quantiles` or `samples` arrays have one axis more, the last one. A mapping of levels to
+            arrays, such as ``{0.1: low, 0.5: middle}``, has quantiles. Real numbers; NaN is
+            allowed, and stays NaN in the table.
         indices
             The window of each row of `predictions`. Default: all windows, in order.
         columns
@@ -1091,8 +1100,12 @@ class Windows:
         step
             Time from one row to the next where a series has ended: a duration as for `max_gap`, or
             months such as ``np.timedelta64(1, "M")``, ``"MS"`` or ``"QS"``, which keep the day of
-            the month, or its last day. Whole days and months are added to local times of the time
-            zone of the table. Default: the usual step of each series.
+            the month, or its last day; or ``"B"`` or ``"2B"`` for days from Monday to Friday. Whole
+            days and months are added to local times of the time zone of the table; a local day that
+            does not exist is left out. Default: the usual step of each series; series of one row a
+            day that leave out the last two weekends, or more, and few other days go on with
+            business days. Holidays are not known: where they matter, append the rows of the future
+            to the table.
         scaled
             Must be given if these windows have a scaler. True: predictions are scaled as batches
             are, and the table has them in original units, see `inverse_transform`. False: they are
@@ -1122,9 +1135,9 @@ class Windows:
         TypeError
             If predictions are bools, complex numbers or texts, or levels are texts in a mapping.
         ValueError
-            If shapes differ from windows and columns; if a series has no step, or has steps of
-            months or years, and `step` is not given; if `scaled` is not given with a scaler; if
-            two columns have one name.
+            If shapes differ from windows, horizon and columns; if a series has no step, or has
+            steps of months or years, and `step` is not given; if `scaled` is not given with a
+            scaler; if two columns have one name.
 
         Warns
         -----
