@@ -114,31 +114,6 @@ if TYPE_CHECKING:
     from windeck.cli.tree import Leaf as Leaf
     from windeck.cli.tree import lines as tree_lines
     from windeck.columns.dtypes import check_dtype as check_dtype
-    from windeck.diagnosis.drawing import rate_bars as rate_bars
-    from windeck.diagnosis.loops import Feed as Feed
-    from windeck.diagnosis.loops import Limit as Limit
-    from windeck.diagnosis.loops import request as request
-    from windeck.diagnosis.loops import run_feed as run_feed
-    from windeck.diagnosis.loops import run_step as run_step
-    from windeck.diagnosis.machine import measure_disk as measure_disk
-    from windeck.diagnosis.machine import measure_machine as measure_machine
-    from windeck.diagnosis.machine import measure_network as measure_network
-    from windeck.diagnosis.measurements import FORMAT as FORMAT
-    from windeck.diagnosis.processes import ProcessUsage as ProcessUsage
-    from windeck.diagnosis.processes import children as children
-    from windeck.diagnosis.processes import data_files as data_files
-    from windeck.diagnosis.processes import received_bytes as received_bytes
-    from windeck.diagnosis.processes import snapshot as snapshot
-    from windeck.diagnosis.processes import thread_usage as thread_usage
-    from windeck.diagnosis.subjects import size_of as size_of
-    from windeck.diagnosis.tables import aligned as aligned
-    from windeck.diagnosis.tables import compared_table as compared_table
-    from windeck.diagnosis.verdict import findings_of as findings_of
-    from windeck.diagnosis.verdict import loader_shares as loader_shares
-    from windeck.diagnosis.verdict import lost_shares as lost_shares
-    from windeck.diagnosis.verdict import needed_workers as needed_workers
-    from windeck.diagnosis.verdict import others_share as others_share
-    from windeck.diagnosis.verdict import sample_rate as sample_rate
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
     from windeck.documents.counts import footer_counts as footer_counts
