@@ -79,38 +79,12 @@ if TYPE_CHECKING:
     from windeck.checkpoint.tables.entries import Entries as Entries
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
     from windeck.checkpoint.write.local_tensors import _shard_ranges as shard_ranges
-    from windeck.cli.column_roles import DATE_PARTS as DATE_PARTS
-    from windeck.cli.column_roles import Columns as Columns
-    from windeck.cli.column_roles import infer_columns as infer_columns
-    from windeck.cli.column_roles import timestamps as timestamps
-    from windeck.cli.demo import add_parser as add_parser
-    from windeck.cli.demo import run as run
-    from windeck.cli.demo_files import LEFT_OUT as LEFT_OUT
-    from windeck.cli.demo_files import write_clicks as write_clicks
-    from windeck.cli.demo_files import write_corpus as write_corpus
-    from windeck.cli.demo_files import write_files as write_files
-    from windeck.cli.demo_files import write_load_curve as write_load_curve
-    from windeck.cli.demo_files import write_parts as write_parts
-    from windeck.cli.demo_files import write_shard as write_shard
-    from windeck.cli.demo_files import write_token_files as write_token_files
-    from windeck.cli.demo_job import Job as Job
-    from windeck.cli.demo_job import compare_runs as compare_runs
-    from windeck.cli.demo_job import expected_samples as expected_samples
-    from windeck.cli.demo_job import fit_lengths as fit_lengths
-    from windeck.cli.demo_job import last_step as last_step
-    from windeck.cli.demo_job import read_log as read_log
-    from windeck.cli.demo_job import read_table as read_table
-    from windeck.cli.demo_job import train as train
-    from windeck.cli.demo_job import train_in_process as train_in_process
-    from windeck.cli.demo_job import training_step as training_step
-    from windeck.cli.demo_job import training_windows as training_windows
     from windeck.cli.html import as_script as as_script
     from windeck.cli.html import render as render
     from windeck.cli.output import format_size as format_size
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.parser import Namespace as Namespace
-    from windeck.cli.parser import csv_arguments as csv_arguments
     from windeck.cli.tree import Leaf as Leaf
     from windeck.cli.tree import lines as tree_lines
     from windeck.columns.dtypes import check_dtype as check_dtype
@@ -287,8 +261,8 @@ MODULE_OF = {
     "incremental._VALUE_BYTES": "windeck.checkpoint.write.incremental",
     "catalog.find_commit": "windeck.cli.catalog",
     "catalog.tensor_bytes": "windeck.cli.catalog",
-    "demo._show": "windeck.cli.demo",
-    "demo_files.write_load_curve": "windeck.cli.demo_files",
+    "demo_job.train": "windeck.cli.demo_job",
+    "demo_job.train_in_process": "windeck.cli.demo_job",
     "ls.tensor_bytes": "windeck.cli.ls",
     "main.find_spec": "windeck.cli.main",
     "corpora._COUNTED_BYTES": "windeck.cli.description.corpora",
