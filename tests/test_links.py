@@ -19,7 +19,8 @@ from pyarrow.fs import SubTreeFileSystem
 
 import windeck as wd
 from support.corpora import write_corpus
-from support.internals import Columns, Job, original, train
+from support.demo_folder import trained_here, write_hours
+from support.internals import planted
 from support.prepare_cases import unsorted_rows, write_files
 from support.programs import command
 from support.written_names import Action, Victim, names_in, predictable_names
@@ -145,23 +146,19 @@ def counting(place: Path) -> None:
 def diagnosing(place: Path) -> None:
     words = ("--seconds", "0.01", "--no-disk", "--html", str(place / "report.html"))
     file = place.with_name("load.parquet")
-    original("demo_files.write_load_curve")(file, sites=2, days=60)
+    write_hours(file, days=60)
     code, _, err = command("doctor", str(file), *words)
     if code:
         raise OSError(err)
 
 
 def demonstrating(place: Path) -> None:
-    path = original("demo_files.write_load_curve")(place / "load.parquet", sites=2, days=10)
-    shape: dict[str, Any] = {
-        "context_length": 24,
-        "prediction_length": 4,
-        "batch_size": 8,
-        "steps": 2,
-    }
-    columns = Columns(str(path), ("timestamp",), ("site",), "load")
-    job = Job(columns, save_every=1, **shape)
-    train(job, log=place / "log", state=place / "state.pt")
+    path = write_hours(place.with_name("hours.parquet"))
+    words = ("--context", "24", "--horizon", "4", "--batch-size", "8", "--steps", "4")
+    with planted("demo_job.train_in_process", trained_here()):
+        code, _, err = command("demo", str(path), "--out", str(place), *words)
+    if code:
+        raise OSError(err)
 
 
 CASES: dict[str, tuple[Action, Action]] = {

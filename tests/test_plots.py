@@ -13,7 +13,7 @@ import pytest
 
 import windeck as wd
 from support.corpora import write_corpus
-from support.internals import write_load_curve
+from support.demo_folder import copy_demo_files, write_hours
 from support.pages import Page
 from support.programs import printed
 from windeck.orders import plot_order
@@ -83,7 +83,7 @@ def test_what_a_table_refuses_to_draw(tmp_path: Path) -> None:
         table().plot("lod")
     with pytest.raises(ValueError, match="series"):
         table().plot(series=2)
-    path = write_load_curve(tmp_path / "a.parquet", sites=1, days=9)
+    path = write_hours(tmp_path / "a.parquet", sites=1, days=9)
     streamed = wd.Table.read(path, columns="load", in_memory=False, group_bytes=1 << 20)
     with pytest.raises(TypeError, match=r"plot\(\)"):
         streamed.plot()
@@ -205,8 +205,7 @@ def test_the_page_runs_and_makes_its_pictures(
     pytest.importorskip("torch")
     pictures = re.findall(r"\]\((pictures/\w+\.png)\)", PAGE.text)
     monkeypatch.chdir(tmp_path)
-    Path("out").mkdir()
-    write_load_curve("out/load-curve.parquet")
+    copy_demo_files(tmp_path / "out")
     names: dict[str, Any] = {}
     made = []
     for number in range(len(PAGE.blocks)):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.internals import write_files
+from support.demo_folder import copy_demo_files
 from support.page_session import blocks_of
 from support.pages import ROOT, Page
 
@@ -27,7 +27,7 @@ def test_the_first_command_installs_what_the_readme_needs(tmp_path: Path) -> Non
     assert installed[1].split("$(comma)") == extras[1].split(",")
     recipe = makefile.partition("\ndemo: ")[2].partition("\n\n")[0]
     assert recipe.count("windeck demo") == 1
-    write_files(tmp_path / "out")
+    copy_demo_files(tmp_path / "out")
     read = {path for block in page.blocks for path in re.findall(r'"(out/[\w/.-]+)"', block)}
     assert read == {"out/load-curve.parquet"}
 

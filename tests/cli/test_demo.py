@@ -15,7 +15,8 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
-from support.internals import Columns, Job, last_step, original, plant, train_in_process
+from support.demo_folder import trained_here, write_hours
+from support.internals import original, plant
 from support.programs import printed
 from windeck.cli.main import main
 
@@ -113,12 +114,13 @@ def test_bad_files_get_one_line(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(path: object, seed: object) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    plant(monkeypatch, "demo_files.write_load_curve", interrupt)
+    plant(monkeypatch, "demo_job.train", interrupt)
+    file = write_hours(tmp_path / "hours.parquet")
     with pytest.raises(SystemExit) as caught:
-        main(["demo", "--out", str(tmp_path)])
+        main(["demo", str(file), "--out", str(tmp_path)])
     assert caught.value.code == 130
 
 
@@ -135,7 +137,8 @@ def test_an_interrupted_training_leaves_nothing_half_written(tmp_path: Path) -> 
         if line.startswith("3 Train"):
             break
     log = tmp_path / "killed.samples"
-    while process.poll() is None and last_step(log) < 20:
+    row = 3 * 8  # step, series and start row, of 256 windows a step
+    while process.poll() is None and not (log.exists() and log.stat().st_size > 20 * 256 * row):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -144,11 +147,20 @@ def test_an_interrupted_training_leaves_nothing_half_written(tmp_path: Path) -> 
     assert names == {".state.pt.tmp"}
 
 
-def test_a_process_that_fails_says_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    job = Job(Columns(str(tmp_path / "nowhere.parquet"), (), (), "load"), steps=9)
-    with pytest.raises(RuntimeError, match="the training process failed with exit code 1"):
-        train_in_process(job, tmp_path / "log", tmp_path / "state", kill_at=3)
-    assert "nowhere.parquet' does not exist" in capfd.readouterr().err
+def test_a_process_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train = original("demo_job.train_in_process")
+    file = write_hours(tmp_path / "hours.parquet")
+
+    def without_file(*arguments: object, **options: object) -> None:
+        file.unlink()
+        train(*arguments, **options)
+
+    plant(monkeypatch, "demo_job.train_in_process", without_file)
+    with pytest.raises(SystemExit, match="the training process failed with exit code 1"):
+        main(["demo", str(file), "--out", str(tmp_path / "out"), "--steps", "9"])
+    assert "hours.parquet' does not exist" in capfd.readouterr().err
 
 
 def test_help_names_every_option_and_needs_no_torch() -> None:
@@ -178,11 +190,21 @@ def test_wrong_options_are_refused(words: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.startswith("windeck")
 
 
-def test_text_is_wrapped_below_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    original("demo._show")("1 Data", "a file")
-    original("demo._show")("", "one two three four five six seven eight nine ten " * 3)
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "1 Data      a file"
-    assert len(lines) == 2
-    assert all(len(line) <= 100 and line.startswith(" " * 12 + "one") for line in lines[:1])
-    assert lines[1].startswith(" " * 12)
+def test_text_is_wrapped_below_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines have a step's name or twelve spaces, and at most 100 columns."""
+    plant(monkeypatch, "demo_job.train_in_process", trained_here())
+    words = [f"{word} of the columns that name a series" for word in ("one", "two", "three")]
+    columns = dict.fromkeys(words, ["a"] * 200)
+    file = write(tmp_path / "a.parquet", {**columns, "y": np.arange(200) ** 1.5})
+    ids = [word for name in words for word in ("--id", name)]
+    main(["demo", file, "--out", str(tmp_path / "out"), "--steps", "4", *ids])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"1 Data      {file}"
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("  series")]
+    assert lines[at].startswith("  series    1, named by one of")
+    assert lines[at + 1].startswith(" " * 12)
+    text = " ".join(line[12:] for line in lines[at : at + 2])
+    assert text == f"1, named by {' + '.join(words)}"
+    assert all(len(line) <= 100 and (line[:12].strip() or line[12] != " ") for line in lines[1:])

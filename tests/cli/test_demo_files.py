@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
-import pytest
 
 import windeck as wd
-from support.internals import write_clicks, write_files, write_parts, write_token_files
-from windeck.cli.main import main
+from support.demo_folder import write_hours
+from support.programs import command
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -36,26 +35,28 @@ def test_files_only_writes_all_and_imports_no_torch(tmp_path: Path) -> None:
     assert len(wd.Documents(tmp_path / "text" / "stdlib-corpus")) > 100
 
 
+def written(out: Path, seed: int = 0) -> str:
+    """Write the files of the demo; return the error, if there is one."""
+    code, _, err = command("demo", "--files-only", "--seed", str(seed), "--out", str(out))
+    assert code == bool(err)
+    return err
+
+
 def test_the_same_files_are_written_again(tmp_path: Path) -> None:
     for name in ("one", "two", "two"):
-        write_clicks(tmp_path / f"{name}.parquet", seed=3)
-        write_parts(tmp_path / name, seed=3)
-        write_token_files(tmp_path / name / "tokens", documents=20)
+        assert not written(tmp_path / name, seed=3)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
 
 
 def test_a_file_of_the_user_writes_no_others(tmp_path: Path) -> None:
-    path = tmp_path / "mine.parquet"
-    write_parts(tmp_path, sites=1, days=30)
-    (tmp_path / "parts" / "site-01.parquet").rename(path)
-    main(["demo", str(path), "--files-only", "--out", str(tmp_path / "out")])
+    path = write_hours(tmp_path / "mine.parquet", sites=1, days=30)
+    code, _, _ = command("demo", str(path), "--files-only", "--out", str(tmp_path / "out"))
+    assert code == 0
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_clicks_follow_a_rule_that_a_model_can_learn(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "clicks.parquet")
-    data = pq.read_table(tmp_path / "clicks.parquet").to_pydict()
+def test_clicks_follow_a_rule_that_a_model_can_learn(demo_folder: Path) -> None:
+    data = pq.read_table(demo_folder / "out" / "clicks.parquet").to_pydict()
     assert len(data["user"]) == 10_000
     for seen, item, clicked in zip(data["seen"], data["item"], data["clicked"], strict=True):
         large = sum(seen) > 250 * len(seen)
@@ -63,32 +64,30 @@ def test_clicks_follow_a_rule_that_a_model_can_learn(tmp_path: Path) -> None:
     assert [] in data["seen"]
 
 
-def test_raw_files_have_the_rows_of_the_parts_in_no_order(tmp_path: Path) -> None:
-    write_parts(tmp_path, sites=2, days=40)
-    files = sorted((tmp_path / "raw").iterdir())
-    assert [path.name for path in files] == ["2021-01.csv", "2021-02.csv"]
+def test_raw_files_have_the_rows_of_the_parts_in_no_order(demo_folder: Path) -> None:
+    out = demo_folder / "out"
+    files = sorted((out / "raw").iterdir())
+    assert [path.name for path in files] == ["2021-01.csv", "2021-02.csv", "2021-03.csv"]
     rows = [row for path in files for row in csv.read_csv(path)["timestamp"].to_pylist()]
     assert rows != sorted(rows)
     table = wd.Table.read(
-        tmp_path / "parts", columns=["load"], id_columns="site", timestamp_column="timestamp"
+        out / "parts", columns=["load"], id_columns="site", timestamp_column="timestamp"
     )
-    assert table.num_series == 2
-    assert len(rows) == table.num_rows == 2 * 40 * 24
+    assert table.num_series == 4
+    assert len(rows) == table.num_rows == 4 * 90 * 24
     assert table.step == np.timedelta64(1, "h")
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("in the way")
-    with pytest.raises(OSError, match="text"):
-        write_files(tmp_path)
+    assert "text" in written(tmp_path)
 
 
 def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
     clicks = tmp_path / "clicks.parquet"
     clicks.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"has clicks\.parquet, which is not of a demo"):
-        write_files(tmp_path)
+    assert "has clicks.parquet, which is not of a demo" in written(tmp_path)
     assert clicks.read_text() == "mine"
     clicks.unlink()
-    write_files(tmp_path)
-    write_files(tmp_path)  # those of a demo are
+    assert not written(tmp_path)
+    assert not written(tmp_path)  # those of a demo are

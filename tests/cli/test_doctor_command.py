@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
-from support.internals import write_load_curve
+from support.demo_folder import write_hours
 from support.programs import assert_not_imported, command
 from windeck.diagnosis import Diagnosis
 
@@ -47,7 +47,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file(here: Path) -> None:
     """Windows of the inferred target; the disk is that of the file."""
     pytest.importorskip("torch")
-    write_load_curve(here / "curve.parquet", sites=2, days=100)
+    write_hours(here / "curve.parquet", sites=2, days=100)
     code, out, err = command("doctor", "curve.parquet", "--seconds", "0.05")
     assert (code, err) == (0, "")
     assert out.startswith("the loader gives ")

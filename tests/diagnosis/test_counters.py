@@ -3,96 +3,179 @@
 from __future__ import annotations
 
 import http.server
-import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from torch.utils.data import DataLoader, Dataset
 
+import windeck as wd
 from support import planted
-from support.internals import (
-    ProcessUsage,
-    children,
-    data_files,
-    measure_disk,
-    measure_machine,
-    measure_network,
-    plant,
-    received_bytes,
-    snapshot,
-    thread_usage,
-)
-from windeck.diagnosis import Usage
+from support.internals import plant
+from windeck.diagnosis import Diagnosis, LoopTimes
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
-#: Starts a child that computes, says so, and waits.
-CHILD = "total = sum(range(10_000_000)); print(flush=True); input()"
+#: Batches of a loop, and those that are taken before the first loop.
+BATCHES, TAKEN = 10, 4
+
+#: Computes whenever it reads a line, and prints the processor time that it has used.
+CHILD = """
+import time
+while True:
+    print(time.process_time(), flush=True)
+    input()
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+"""
+
+
+class Acting:
+    """A loader that calls a function before a batch of a given number.
+
+    The loop of batches alone has the numbers 4 to 13, the loop with the step those from 14 on.
+    """
+
+    def __init__(self, actions: Mapping[int, Callable[[], object]]) -> None:
+        self.actions = actions
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in count():
+            self.actions.get(number, int)()
+            yield np.zeros((2, 2))
+
+
+def take(batch: Any) -> None:
+    """Do nothing with a batch."""
+
+
+def diagnosed(loader: Any, step: Any = None, **options: Any) -> Diagnosis:
+    limits = {"seconds": 60.0, "batches": BATCHES, "disk": False}
+    return wd.doctor(loader, step, **{**limits, **options})
+
+
+def alone(actions: Callable[[], object] = int, **options: Any) -> LoopTimes:
+    """Return the loop of batches alone, in which a function is called."""
+    return diagnosed(Acting({TAKEN + 2: actions}), **options).measured.loader
 
 
 def test_a_process_counts_its_own_time() -> None:
-    before = snapshot()
-    planted.spin(3_000_000)
-    process, _ = before.until(snapshot())
-    assert process.cpu_seconds > 0
-    assert process.system_seconds <= process.cpu_seconds
-    assert thread_usage().cpu_seconds > 0
+    loop = alone(lambda: planted.spin(3_000_000))
+    assert loop.process.cpu_seconds > 0
+    assert loop.process.system_seconds <= loop.process.cpu_seconds
+    loader = DataLoader(planted.Spinning(100_000), batch_size=2)
+    (samples, _) = diagnosed(loader, batches=2, seconds=1.0).measured.stages
+    assert samples.cpu_seconds > 0
+
+
+class Child:
+    """A process that computes on request, and the processor time that it says it used."""
+
+    def __init__(self, ends: ExitStack) -> None:
+        self.ends, self.seconds = ends, 0.0
+
+    def start(self) -> Child:
+        command = ["sh", "-c", f"{sys.executable} -c '{CHILD}' 2>&1; true"]
+        self.process = self.ends.enter_context(
+            subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        return self.read()
+
+    def read(self) -> Child:
+        assert self.process.stdout is not None
+        self.seconds = float(self.process.stdout.readline())
+        return self
+
+    def spin(self) -> Child:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
 
 
 @linux
 def test_children_are_counted_while_they_live_and_after() -> None:
-    """A child's time is its own while it runs, and not lost when it has ended."""
-    before, known = snapshot(), set(children())
-    with subprocess.Popen(
-        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        assert set(children()) - known == {child.pid}
-        alive = snapshot()
-        _, workers = before.until(alive)
-        # Servers that other tests share are children too, and use a little time.
-        worker = max(workers, key=lambda one: one.cpu_seconds)
-        assert worker.minor_faults > 0
-        child.communicate(b"\n")
-    assert set(children()) == known
-    _, ended = before.until(snapshot())
-    assert sum(one.cpu_seconds for one in ended) >= worker.cpu_seconds - 0.02
-    _, rest = alive.until(snapshot())
-    assert sum(one.cpu_seconds for one in rest) < worker.cpu_seconds
+    """The time of a process below a child is its own while it runs, and not lost at its end.
+
+    A child lasts, one ends in the loop of batches alone, one after it, and one is new in the loop
+    with the step. The sums are those that the children say.
+    """
+    with ExitStack() as ends:
+        lasting, short, ending, new = (Child(ends) for _ in range(4))
+        seen = []
+
+        def begin() -> None:
+            seen.append(lasting.start().spin().seconds + ending.start().spin().seconds)
+
+        def first() -> None:
+            used = lasting.spin().seconds + ending.spin().seconds
+            short.start().spin().end()
+            seen.append(used - seen[0] + short.seconds)
+
+        def second() -> None:
+            before = lasting.seconds + ending.seconds
+            used = lasting.spin().seconds + ending.spin().seconds
+            ending.end()
+            seen.append(used - before + new.start().spin().seconds)
+
+        actions = {0: begin, TAKEN + 2: first, TAKEN + BATCHES + 2: second}
+        found = diagnosed(Acting(actions), take).measured
+        for child in (lasting, new):
+            child.end()
+    assert found.both is not None
+    for loop, expected in ((found.loader, seen[1]), (found.both, seen[2])):
+        # Servers that other tests share are children too; interpreters take some time to end.
+        assert len(loop.workers) >= 3
+        assert sum(one.minor_faults for one in loop.workers) > 0
+        used = sum(one.cpu_seconds for one in loop.workers)
+        assert expected - 0.1 < used < expected + 0.3
 
 
-def test_sums_of_children_that_come_and_go() -> None:
-    """With made-up counters: one child lasts, one ends, one is new."""
-    one = ProcessUsage(Usage(1.0), {1: Usage(5.0), 2: Usage(3.0)}, Usage(), 0)
-    two = ProcessUsage(Usage(2.5), {1: Usage(6.0), 3: Usage(0.5)}, Usage(3.75), 0)
-    process, workers = one.until(two)
-    assert process == Usage(1.5)
-    assert [worker.cpu_seconds for worker in workers] == [1.0, 0.5, 0.75]
+@pytest.fixture
+def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS: nothing of the system can be read but the use of this process."""
 
+    listed = os.listdir
 
-def test_without_proc_only_the_own_process_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS: no children, and None for what the system does not say."""
-
-    def missing(*arguments: object) -> None:
-        raise FileNotFoundError
+    def without(path: Any = ".") -> list[str]:
+        if str(path).startswith("/proc"):
+            raise FileNotFoundError
+        return listed(path)
 
     plant(monkeypatch, "processes._read", lambda path: None)
     plant(monkeypatch, "processes._pids", list)
-    monkeypatch.setattr(os, "listdir", missing)
-    found = snapshot()
-    assert (found.alive, found.received, children()) == ({}, None, [])
-    assert found.process.cpu_seconds > 0
-    assert (found.process.queued_seconds, found.process.read_bytes) == (None, None)
-    process, workers = found.until(snapshot())
-    assert process.read_bytes is None
-    assert workers == ()
-    assert data_files(["self"]) == ()
+    monkeypatch.setattr(os, "listdir", without)
+
+
+@pytest.mark.usefixtures("without_proc")
+def test_without_proc_only_the_own_process_is_known() -> None:
+    """No children and no files, and None for what the system does not say."""
+    found = diagnosed(Acting({TAKEN: lambda: planted.spin(3_000_000)}), take).measured
+    assert found.subject.mapped == ()
+    assert found.loader.process.cpu_seconds > 0
+    for loop in (found.loader, found.both, found.step):
+        assert loop is not None
+        assert loop.workers == ()
+        assert (loop.process.queued_seconds, loop.process.read_bytes) == (None, None)
+        assert (loop.received_bytes, loop.queued_seconds, loop.others_seconds) == (None,) * 3
 
 
 @linux
@@ -103,68 +186,92 @@ def test_open_and_mapped_files_are_found(disk_path: Path) -> None:
     for name, size in sizes.items():
         (disk_path / name).write_bytes(bytes(size))
         files.append((disk_path / name).open("rb"))
-    gone = tempfile.TemporaryFile(dir=disk_path)  # noqa: SIM115
-    gone.write(bytes(2 << 20))
-    found = [(path, size) for path, size in data_files(["self"]) if path.startswith(str(disk_path))]
-    names = [(str(disk_path / name), sizes[name]) for name in ("large.bin", "data.arrow")]
-    assert found == names
-    for file in (*files, gone):
-        file.close()
+    (disk_path / "gone.bin").write_bytes(bytes(2 << 20))
+    files.append((disk_path / "gone.bin").open("rb"))
+    (disk_path / "gone.bin").unlink()
     pages = planted.Pages(disk_path / "rows.bin", 256)
-    assert str(disk_path / "rows.bin") in dict(data_files(["self"]))
+    mapped = diagnosed(Acting({})).measured.subject.mapped
+    for file in files:
+        file.close()
+    own = [(name, size) for name, size in mapped if name in {*sizes, "gone.bin", "rows.bin"}]
+    assert own == [("large.bin", 3 << 20), ("data.arrow", 2 << 20), ("rows.bin", 1 << 20)]
+    assert [size for _, size in mapped] == sorted((size for _, size in mapped), reverse=True)
     del pages
 
 
-def _hold(path: str, ready: multiprocessing.synchronize.Event, end: object) -> None:
-    with open(path, "rb"):
-        ready.set()
-        end.wait()  # type: ignore[attr-defined]
+class Holding(Dataset[int]):
+    """A dataset that opens a file for its first item, in a worker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: Any = None
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        self.file = self.file or self.path.open("rb")
+        return index
 
 
 @linux
 def test_files_of_workers_are_found(disk_path: Path) -> None:
     path = disk_path / "of-a-worker.bin"
     path.write_bytes(bytes(1 << 20))
-    context = multiprocessing.get_context("spawn")
-    ready, end = context.Event(), context.Event()
-    worker = context.Process(target=_hold, args=(str(path), ready, end))
-    worker.start()
-    ready.wait(60)
-    assert str(path) in dict(data_files([str(worker.pid)]))
-    end.set()
-    worker.join()
+    loader = DataLoader(Holding(path), 2, num_workers=1)
+    mapped = diagnosed(loader, batches=2, stages=False).measured.subject.mapped
+    assert ("of-a-worker.bin", 1 << 20) in mapped
 
 
 @linux
-def test_loopback_is_not_the_network() -> None:
-    assert received_bytes() is not None
+def test_loopback_is_not_the_network(server: str) -> None:
+    def download() -> None:
+        for _ in range(64):
+            with urllib.request.urlopen(f"{server}/data") as answer:
+                answer.read()
+
+    received = alone(download).received_bytes
+    assert received is not None
+    assert received < 64 << 20
 
 
+@pytest.mark.usefixtures("without_proc")
 def test_a_disk_is_measured_and_the_temporary_file_removed(
     disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a file one is written; with one, it is read and stays as it is."""
     monkeypatch.setattr(tempfile, "tempdir", str(disk_path))
     plant(monkeypatch, "machine._TEMPORARY", 1 << 20)
-    found, notes = measure_machine([], disk=True, network=None, seconds=0.1)
-    assert found.disk is not None
-    assert found.disk.file == "a temporary file"
-    assert min(found.disk.sequential, found.disk.random, found.cores, found.memcpy or 0) > 0
-    assert any("no file of the data is known" in note for note in notes)
-    assert not list(disk_path.iterdir())
+    found = diagnosed(Acting({}), disk=True, seconds=0.1).measured
+    machine = found.machine
+    assert machine.disk is not None
+    assert machine.disk.file == "a temporary file"
+    assert min(machine.disk.sequential, machine.disk.random, machine.cores) > 0
+    assert machine.memcpy is not None
+    assert machine.memcpy > 0
+    assert any("no file of the data is known" in note for note in found.notes)
+    assert not [path for path in disk_path.iterdir() if path.is_file()]
     file = disk_path / "rows.bin"
     file.write_bytes(bytes(range(256)) * 100)
-    assert measure_disk(str(file), seconds=0.1).file == "rows.bin"
+    disk = diagnosed(Acting({}), disk=True, seconds=0.1, files=[str(file)]).measured.machine.disk
+    assert disk is not None
+    assert disk.file == "rows.bin"
     assert file.read_bytes() == bytes(range(256)) * 100
 
 
 def test_a_disk_that_cannot_be_measured_is_a_note(disk_path: Path) -> None:
-    small = disk_path / "small"
+    small, gone = disk_path / "small", disk_path / "gone"
     small.write_bytes(b"x")
-    for file, words in ((small, "has 1 bytes, expected at least 4096"), (disk_path / "no", "no")):
-        found, notes = measure_machine([str(file)], disk=True, network=None, seconds=0.1)
-        assert found.disk is None
-        assert any(words in note for note in notes)
+    gone.write_bytes(bytes(4096))
+    for file, words, action in (
+        (small, "has 1 bytes, expected at least 4096", int),
+        (gone, "gone", gone.unlink),
+    ):
+        found = diagnosed(
+            Acting({TAKEN: action}), disk=True, seconds=0.1, files=[str(file)]
+        ).measured
+        assert found.machine.disk is None
+        assert any("the disk was not measured" in note and words in note for note in found.notes)
 
 
 def test_a_page_cache_that_cannot_be_dropped_is_a_note(
@@ -173,10 +280,10 @@ def test_a_page_cache_that_cannot_be_dropped_is_a_note(
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     file = disk_path / "rows.bin"
     file.write_bytes(bytes(1 << 20))  # in the page cache now
-    found, notes = measure_machine([str(file)], disk=True, network=None, seconds=0.1)
-    assert found.disk is not None
-    assert not found.disk.uncached
-    assert any("could not be dropped from the page cache" in note for note in notes)
+    found = diagnosed(Acting({}), disk=True, seconds=0.1, files=[str(file)]).measured
+    assert found.machine.disk is not None
+    assert not found.machine.disk.uncached
+    assert any("could not be dropped from the page cache" in note for note in found.notes)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -202,25 +309,38 @@ def server() -> Iterator[str]:
 
 
 def test_a_download_is_measured(server: str) -> None:
-    assert measure_network(f"{server}/data", seconds=1.0) > 0
+    found = diagnosed(Acting({}), network=f"{server}/data", seconds=1.0)
+    assert (found.measured.machine.network or 0) > 0
     with pytest.raises(ValueError, match="sent no bytes"):
-        measure_network(f"{server}/nothing", seconds=1.0)
+        diagnosed(Acting({}), network=f"{server}/nothing", seconds=1.0)
     with pytest.raises(OSError, match="refused"):
-        measure_network("http://127.0.0.1:1/", seconds=1.0)
+        diagnosed(Acting({}), network="http://127.0.0.1:1/", seconds=1.0)
+
+
+def core_seconds() -> float:
+    """Return the seconds that the machine's cores were used: all of /proc/stat but idle time."""
+    words = Path("/proc/stat").read_text(encoding="utf-8").split("\n")[0].split()[1:9]
+    _, _, _, idle, waiting, *_ = ticks = list(map(int, words))
+    return (sum(ticks) - idle - waiting) / os.sysconf("SC_CLK_TCK")
 
 
 @linux
 def test_what_other_programs_use_is_counted() -> None:
-    """Seconds of all cores, those of this process included; its time in the queue is known."""
-    before = snapshot()
-    planted.spin(20_000_000)
-    after = snapshot()
-    assert before.machine is not None
-    assert after.machine is not None
-    process, _ = before.until(after)
+    """Seconds of all cores without those of this process; its time in the queue is known."""
+    seen = []
+
+    def spin() -> None:
+        seen.append(core_seconds())
+        planted.spin(10_000_000)
+        seen.append(core_seconds())
+
+    loop = alone(spin)
     ticks = 4 * (os.cpu_count() or 1) / os.sysconf("SC_CLK_TCK")
-    assert after.machine - before.machine > process.cpu_seconds - ticks
+    assert loop.others_seconds is not None
+    # The loop itself takes little beyond the two readings.
+    used = loop.others_seconds + sum(one.cpu_seconds for one in (loop.process, *loop.workers))
+    assert seen[1] - seen[0] - ticks < used
+    assert loop.others_seconds < (os.cpu_count() or 1) * loop.seconds + ticks
     if Path("/proc/thread-self/schedstat").exists():
-        assert before.queued is not None
-        assert after.queued is not None
-        assert after.queued >= before.queued
+        assert loop.queued_seconds is not None
+        assert loop.queued_seconds >= 0

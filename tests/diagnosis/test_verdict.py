@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.diagnoses import MACHINE, loop, measured
-from support.internals import findings_of, loader_shares, lost_shares, needed_workers, sample_rate
-from windeck.diagnosis import CAUSES, LoopTimes, Machine, Measurements, Usage, verdict_of
+from windeck.diagnosis import CAUSES, Diagnosis, LoopTimes, Machine, Measurements, Usage, verdict_of
+
+
+def shares(given: Measurements) -> dict[str, int]:
+    """Return the percentages below the bars of a report's page, by their labels."""
+    found = re.findall(r"<text [^>]*>([a-z, ]+) (\d+) %</text>", Diagnosis(given).to_html())
+    return {label: int(percent) for label, percent in found}
+
 
 #: A loader of 10 ms a batch with a step of 1 ms, and the kind of the cause.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -73,7 +80,7 @@ def test_causes(name: str) -> None:
     options = {"loader": 0.01, "step": 0.001, **options}
     if name == "one fault beside a long sleep":
         options["loader"], kind = 1.0, "sleep"
-    found = findings_of(measured(**options))
+    found = Diagnosis(measured(**options)).findings
     assert [finding.kind for finding in found] == [kind]
     assert CAUSES[kind] in verdict_of(measured(**options)) or kind == "step"
 
@@ -100,22 +107,29 @@ def test_the_sentence_without_a_step() -> None:
     assert verdict_of(given).startswith(
         "the loader gives 3,200 samples/s, 100 MB/s; most of its time is spent in computing"
     )
-    assert lost_shares(given) == (1.0, 0.0)
+    assert [finding.share for finding in Diagnosis(given).findings] == [1.0]
 
 
-def test_the_workers_that_would_keep_up() -> None:
-    given = measured(0.01, 0.004, workers=2)
-    assert needed_workers(given) == (5, 32)
-    assert "num_workers=5 would keep up, instead of 2" in verdict_of(given)
+@pytest.mark.parametrize(("cpu", "most"), [(0.0, 32), (0.9, 8)])
+def test_the_workers_that_would_keep_up(cpu: float, most: int) -> None:
+    """Up to four workers that wait are advised for each of 8 cores, and one that computes."""
+    for needed in range(3, 41):
+        step = 0.02 / (needed - 0.5)  # two workers make a batch of 20 ms in 10 ms
+        given = measured(0.01, step, workers=2, cpu=cpu)
+        (found,) = Diagnosis(given).findings
+        assert (found.kind == "workers") == (needed <= most)
+        advice = f"num_workers={needed} would keep up, instead of 2"
+        assert (advice in verdict_of(given)) == (needed <= most)
 
 
 def test_a_step_that_is_slower_beside_the_loader() -> None:
     """The loss is the step's time beside the loader less its time alone."""
     given = measured(0.011, 0.01, beside=0.02, workers=4, cpu=1.0)
-    assert [finding.kind for finding in findings_of(given)] == ["cores"]
-    assert lost_shares(given) == pytest.approx((0.0, 0.5))
+    assert [finding.kind for finding in Diagnosis(given).findings] == ["cores"]
+    assert Diagnosis(given).findings[0].share == pytest.approx(0.5)
+    assert shares(given).items() >= {"waiting for batches": 0, "slowed by the loader": 50}.items()
     assert "50 % of the time is lost in competition for the cores" in verdict_of(given)
-    assert "20 ms beside the loader and 10 ms alone" in findings_of(given)[0].sentence
+    assert "20 ms beside the loader and 10 ms alone" in Diagnosis(given).findings[0].sentence
 
 
 def test_waiting_for_a_loader_that_is_fast_alone() -> None:
@@ -124,7 +138,7 @@ def test_waiting_for_a_loader_that_is_fast_alone() -> None:
     children = (Usage(cpu_seconds=4.0),)
     both = loop(0.04, wait=0.02, step=0.02, process=Usage(cpu_seconds=1.0), workers=children)
     given = replace(given, both=both)
-    (found,) = findings_of(given)
+    (found,) = Diagnosis(given).findings
     assert found.kind == "cores"
     assert found.share == pytest.approx(0.75)
     assert verdict_of(given).startswith(
@@ -136,7 +150,7 @@ def test_waiting_for_a_loader_that_is_fast_alone() -> None:
 def test_a_step_is_not_slowed_by_a_loader_that_does_not_compute() -> None:
     """Other programs on the machine make the step slower as well."""
     given = measured(0.001, 0.01, beside=0.02, workers=4)
-    assert [finding.kind for finding in findings_of(given)] == ["step"]
+    assert [finding.kind for finding in Diagnosis(given).findings] == ["step"]
 
 
 def test_one_long_wait_for_a_loader_that_computes_little() -> None:
@@ -144,7 +158,7 @@ def test_one_long_wait_for_a_loader_that_computes_little() -> None:
     given = measured(0.00001, 0.01, ahead=2, cpu=0.9)
     waits = Usage(cpu_seconds=1.001)
     both = loop(0.012, wait=0.002, step=0.01, process=waits)
-    (found,) = findings_of(replace(given, both=both))
+    (found,) = Diagnosis(replace(given, both=both)).findings
     assert found.kind == "step"
     assert found.share == pytest.approx(1 - 1 / 6)
 
@@ -153,7 +167,7 @@ def test_threads_of_a_step_that_use_more_where_they_wait_for_each_other() -> Non
     """The loader takes no more from the step than its batches alone cost."""
     given = measured(0.001, 0.01, beside=0.02, ahead=2, cpu=0.9)
     both = replace(given.both or loop(1.0), process=Usage(cpu_seconds=3.0))
-    (found,) = findings_of(replace(given, both=both))
+    (found,) = Diagnosis(replace(given, both=both)).findings
     assert found.kind == "step"
 
 
@@ -193,9 +207,12 @@ def test_time_without_a_core_is_divided_between_the_loader_and_others(
     others: float, queued: float, lost: float
 ) -> None:
     given = crowded(others, queued)
-    assert lost_shares(given) == pytest.approx((0.0, lost))
-    (found,) = findings_of(given)
-    assert found.kind == ("cores" if lost >= 0.1 else "step")
+    (found,) = Diagnosis(given).findings
+    kind, share = ("cores", lost) if lost >= 0.1 else ("step", 1 - lost)
+    assert found.kind == kind
+    assert found.share == pytest.approx(share)
+    assert shares(given)["waiting for batches"] == 0
+    assert shares(given)["slowed by the loader"] == round(100 * lost)
 
 
 @pytest.mark.parametrize(("others", "kind"), [(2.0, "others"), (0.05, "step"), (None, "step")])
@@ -204,7 +221,7 @@ def test_a_wait_for_a_loader_that_is_kept_from_the_cores(others: float | None, k
     both = loop(0.02, wait=0.01, step=0.01, process=Usage(cpu_seconds=1.009))
     both = replace(both, others_seconds=others)
     given = replace(given, both=both)
-    (found,) = findings_of(given)
+    (found,) = Diagnosis(given).findings
     assert found.kind == kind
     if kind == "others":
         assert "50 % of the time is lost to other programs, which use the cores" in verdict_of(
@@ -215,7 +232,7 @@ def test_a_wait_for_a_loader_that_is_kept_from_the_cores(others: float | None, k
 
 def test_two_findings_are_sorted_by_their_share() -> None:
     given = measured(0.06, 0.01, beside=0.02, workers=4, cpu=1.0)
-    assert [finding.kind for finding in findings_of(given)] == ["compute", "cores"]
+    assert [finding.kind for finding in Diagnosis(given).findings] == ["compute", "cores"]
     assert "; also, 17 % is lost in competition for the cores" in verdict_of(given)
 
 
@@ -227,9 +244,10 @@ def test_a_step_on_a_gpu_is_measured_by_whole_loops() -> None:
         step=loop(0.008, wait=0.0, step=0.0001),
         asynchronous=True,
     )
-    assert lost_shares(given) == pytest.approx((0.2, 0.0))
-    assert given.step is not None
-    assert sample_rate(given, given.step) == pytest.approx(32 / 0.008)
+    (found,) = Diagnosis(given).findings
+    assert found.share == pytest.approx(0.2)
+    assert shares(given).items() >= {"waiting for batches": 20, "slowed by the loader": 0}.items()
+    assert verdict_of(given).startswith("the step could take 4,000 samples/s")  # 32 in 8 ms
 
 
 SECONDS = st.floats(1e-6, 1e3)
@@ -271,12 +289,13 @@ def test_any_numbers_have_a_verdict(
             both=replace(given.both, others_seconds=others, queued_seconds=queued),
             step=replace(given.step, others_seconds=more[0], queued_seconds=more[1]),
         )
-    found = findings_of(given)
+    found = Diagnosis(given).findings
     assert found
     assert all(finding.kind in CAUSES and 0 <= finding.share <= 1 for finding in found)
     assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
-    shares = loader_shares(given)
-    assert all(0 <= share <= 1 for share in vars(shares).values())
+    percents = shares(given)
+    assert percents.keys() >= {"on a core", "ready, without one", "reading a disk", "asleep"}
+    assert all(0 <= percent <= 100 for percent in percents.values())
     assert "\n" not in verdict_of(given)
 
 
@@ -310,11 +329,11 @@ def scaled(given: Measurements, by: float) -> Measurements:
 def test_the_cause_does_not_depend_on_the_speed_of_the_machine(name: str, by: float) -> None:
     options = {"loader": 0.01, "step": 0.001, **CASES[name][0]}
     given = measured(**options)
-    assert [one.kind for one in findings_of(scaled(given, by))] == [
-        one.kind for one in findings_of(given)
+    assert [one.kind for one in Diagnosis(scaled(given, by)).findings] == [
+        one.kind for one in Diagnosis(given).findings
     ]
 
 
 def test_an_unknown_machine_still_gets_a_cause() -> None:
     given = measured(0.01, 0.001, machine=Machine(), use={"queued_seconds": None})
-    assert findings_of(given)[0].kind == "sleep"
+    assert Diagnosis(given).findings[0].kind == "sleep"

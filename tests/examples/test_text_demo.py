@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from models.text_oracle import Corpus, Packed, Packing, Streamed
-from support.internals import LEFT_OUT, write_corpus, write_shard
 from support.loaded_examples import example
 from support.text_mixtures import Mixed
+from support.token_files import write_arrow_tokens
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,8 @@ def write(corpora: dict[str, Corpus], root: Path) -> None:
     for name in corpora:
         (root / f"dataset={name}/deep").mkdir(parents=True)
     for part, shard in zip((2, 10), corpora["big"], strict=True):
-        documents = [np.array(document, np.int64) for document in shard]
         path = root / f"dataset=big/deep/x.part{part}.arrow"
-        write_shard(path, documents, pa.uint16(), part == 2)
+        write_arrow_tokens(path, shard, row_per_token=part == 2)
     lists = pa.array(corpora["a long name"][0], pa.list_(pa.int64()))
     pq.write_table(pa.table({"tokens": lists}), root / "dataset=a long name/x.part0.parquet")
     texts = [bytes(document).decode() for document in corpora["words"][0]]
@@ -123,7 +122,7 @@ def test_what_cannot_be_trained_on_gets_one_line(
     (tmp_path / "empty").mkdir()
     few = tmp_path / "few/dataset=a"
     few.mkdir(parents=True)
-    write_shard(few / "x.part0.arrow", [np.arange(9)], pa.uint16(), False)
+    write_arrow_tokens(few / "x.part0.arrow", [range(9)], row_per_token=False)
     for data, words in {
         "nowhere": "there is no folder",
         "empty": "there is no folder dataset=NAME in",
@@ -152,14 +151,15 @@ def test_every_source_file_is_one_document(text_demo: ModuleType, tmp_path: Path
     files = {f"m{number}.py": content + bytes([number]) * 700 for number in range(5)}
     files |= {f"pack/sub/p{number:02}.py": content * (1 + number) for number in range(13)}
     files |= {"pack/__init__.py": b"", "tiny.py": b"x = 1\n", "pack/sub/__init__.py": b"\xff\x00"}
-    left = {f"{name}/left.py": content for name in LEFT_OUT} | {"notes.txt": content}
+    others = ("site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3")
+    left = {f"{name}/left.py": content for name in others} | {"notes.txt": content}
     for name, text in {**files, **left}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text)
     stale = root / "dataset=stdlib-short/short.part7.arrow"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"of another Python")
-    sizes = write_corpus(root, folder)
+    sizes = text_demo.write_corpus(root, folder)
     assert list(map(len, sizes.values())) == [5, 13, 3]
     assert not stale.exists()
     found = []
@@ -170,7 +170,7 @@ def test_every_source_file_is_one_document(text_demo: ModuleType, tmp_path: Path
     (folder / "m0.py").unlink()
     (folder / "m1.py").unlink()
     with pytest.raises(FileNotFoundError, match=r"at least 4 sources for stdlib-modules .* got 3"):
-        write_corpus(root, folder)
+        text_demo.write_corpus(root, folder)
 
 
 #: Where pieces of documents begin in a flattened batch of 3 rows of 12; every row begins one.

@@ -16,13 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from support.internals import write_shard
 from support.loaded_examples import EXAMPLES, example
+from support.token_files import write_arrow_tokens
 
 SCRIPT = EXAMPLES / "fms_order.py"
 EOS = 999
@@ -107,7 +105,7 @@ def write(root: Path, dataset: str, parts: Corpus) -> Files:
     files = {}
     for part, documents in parts.items():
         path = folder / f"x.part{part}.arrow"
-        write_shard(path, [np.array(d, np.int64) for d in documents], pa.uint16(), part % 2 == 0)
+        write_arrow_tokens(path, documents, row_per_token=part % 2 == 0)
         files[path.name] = (path.stat().st_size, len(documents))
     return files
 
@@ -323,8 +321,8 @@ def test_names_without_part_numbers(fms_order: ModuleType, tmp_path: Path) -> No
     files: Files = {}
     for number in (2, 10, 1):
         path = folder / f"x{number}.arrow"
-        documents = [np.array([100 * number + doc]) for doc in range(number + 5)]
-        write_shard(path, documents, pa.uint16(), True)
+        documents = [[100 * number + doc] for doc in range(number + 5)]
+        write_arrow_tokens(path, documents, row_per_token=True)
         files[f"en/{path.name}"] = (path.stat().st_size, len(documents))
     order = fms_order.FmsOrder(tmp_path, "c4", rank=0, world_size=1, delimiter=EOS)
     visits = epoch(files, 0, 1, 42, "pieces")

@@ -33,66 +33,15 @@ if TYPE_CHECKING:
     from windeck.checkpoint.stores.embedded import file_bytes as file_bytes
     from windeck.checkpoint.stores.protocol import ParallelItems as ParallelItems
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
-    from windeck.cli.column_roles import DATE_PARTS as DATE_PARTS
-    from windeck.cli.column_roles import Columns as Columns
-    from windeck.cli.column_roles import infer_columns as infer_columns
-    from windeck.cli.column_roles import timestamps as timestamps
-    from windeck.cli.demo import add_parser as add_parser
-    from windeck.cli.demo import run as run
-    from windeck.cli.demo_files import LEFT_OUT as LEFT_OUT
-    from windeck.cli.demo_files import write_clicks as write_clicks
-    from windeck.cli.demo_files import write_corpus as write_corpus
-    from windeck.cli.demo_files import write_files as write_files
-    from windeck.cli.demo_files import write_load_curve as write_load_curve
-    from windeck.cli.demo_files import write_parts as write_parts
-    from windeck.cli.demo_files import write_shard as write_shard
-    from windeck.cli.demo_files import write_token_files as write_token_files
-    from windeck.cli.demo_job import Job as Job
-    from windeck.cli.demo_job import compare_runs as compare_runs
-    from windeck.cli.demo_job import expected_samples as expected_samples
-    from windeck.cli.demo_job import fit_lengths as fit_lengths
-    from windeck.cli.demo_job import last_step as last_step
-    from windeck.cli.demo_job import read_log as read_log
-    from windeck.cli.demo_job import read_table as read_table
-    from windeck.cli.demo_job import train as train
-    from windeck.cli.demo_job import train_in_process as train_in_process
-    from windeck.cli.demo_job import training_step as training_step
-    from windeck.cli.demo_job import training_windows as training_windows
     from windeck.cli.html import as_script as as_script
     from windeck.cli.html import render as render
     from windeck.cli.output import format_size as format_size
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.parser import Namespace as Namespace
-    from windeck.cli.parser import csv_arguments as csv_arguments
     from windeck.cli.tree import Leaf as Leaf
     from windeck.cli.tree import lines as tree_lines
     from windeck.columns.dtypes import check_dtype as check_dtype
-    from windeck.diagnosis.drawing import rate_bars as rate_bars
-    from windeck.diagnosis.loops import Feed as Feed
-    from windeck.diagnosis.loops import Limit as Limit
-    from windeck.diagnosis.loops import request as request
-    from windeck.diagnosis.loops import run_feed as run_feed
-    from windeck.diagnosis.loops import run_step as run_step
-    from windeck.diagnosis.machine import measure_disk as measure_disk
-    from windeck.diagnosis.machine import measure_machine as measure_machine
-    from windeck.diagnosis.machine import measure_network as measure_network
-    from windeck.diagnosis.measurements import FORMAT as FORMAT
-    from windeck.diagnosis.processes import ProcessUsage as ProcessUsage
-    from windeck.diagnosis.processes import children as children
-    from windeck.diagnosis.processes import data_files as data_files
-    from windeck.diagnosis.processes import received_bytes as received_bytes
-    from windeck.diagnosis.processes import snapshot as snapshot
-    from windeck.diagnosis.processes import thread_usage as thread_usage
-    from windeck.diagnosis.subjects import size_of as size_of
-    from windeck.diagnosis.tables import aligned as aligned
-    from windeck.diagnosis.tables import compared_table as compared_table
-    from windeck.diagnosis.verdict import findings_of as findings_of
-    from windeck.diagnosis.verdict import loader_shares as loader_shares
-    from windeck.diagnosis.verdict import lost_shares as lost_shares
-    from windeck.diagnosis.verdict import needed_workers as needed_workers
-    from windeck.diagnosis.verdict import others_share as others_share
-    from windeck.diagnosis.verdict import sample_rate as sample_rate
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
     from windeck.documents.counts import footer_counts as footer_counts
@@ -251,8 +200,8 @@ MODULE_OF = {
     "incremental._VALUE_BYTES": "windeck.checkpoint.write.incremental",
     "catalog.find_commit": "windeck.cli.catalog",
     "catalog.tensor_bytes": "windeck.cli.catalog",
-    "demo._show": "windeck.cli.demo",
-    "demo_files.write_load_curve": "windeck.cli.demo_files",
+    "demo_job.train": "windeck.cli.demo_job",
+    "demo_job.train_in_process": "windeck.cli.demo_job",
     "ls.tensor_bytes": "windeck.cli.ls",
     "main.find_spec": "windeck.cli.main",
     "corpora._COUNTED_BYTES": "windeck.cli.description.corpora",

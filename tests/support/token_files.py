@@ -154,3 +154,16 @@ def write_mds(
         (folder / name).write_bytes(raw)
         entries.append(entry)
     (folder / "index.json").write_text(json.dumps({"version": 2, "shards": entries}))
+
+
+def write_arrow_tokens(path: Path, docs: Docs, *, row_per_token: bool) -> None:
+    """Write uint16 tokens as Arrow IPC: a record batch for each document, or one of lists."""
+    if row_per_token:
+        schema = pa.schema([("tokens", pa.uint16())])
+        columns = [pa.array(list(map(int, doc)), pa.uint16()) for doc in docs]
+    else:
+        schema = pa.schema([("tokens", pa.list_(pa.uint16()))])
+        columns = [pa.array([list(map(int, doc)) for doc in docs], pa.list_(pa.uint16()))]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for column in columns:
+            writer.write_batch(pa.record_batch([column], schema=schema))
