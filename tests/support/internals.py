@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
     from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
     from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
-    from windeck.checkpoint.safetensors.files import CODES as CODES
-    from windeck.checkpoint.safetensors.files import ExportedTensor as ExportedTensor
-    from windeck.checkpoint.safetensors.files import header_bytes as header_bytes
     from windeck.checkpoint.stores.embedded import file_bytes as file_bytes
     from windeck.checkpoint.stores.protocol import ParallelItems as ParallelItems
     from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
@@ -62,7 +59,6 @@ if TYPE_CHECKING:
     from windeck.documents.verification import PRIME as PRIME
     from windeck.documents.verification import combine_digests as combine_digests
     from windeck.documents.verification import file_digest as file_digest
-    from windeck.embeddings.ops import embedding_lookup as embedding_lookup
     from windeck.io.blocks import RangedIpcFile as RangedIpcFile
     from windeck.io.blocks import RangedParquetFile as RangedParquetFile
     from windeck.io.blocks import unchanged as unchanged
@@ -293,7 +289,6 @@ MODULE_OF = {
 ATTRIBUTES = {
     "accelerator",
     "ahead",
-    "anchor",
     "batches",
     "copy_stream",
     "creator",

@@ -309,14 +309,16 @@ def test_indices_from_outside_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "segments" / "g-00"
     file.parent.mkdir()
 
-    def places(changed: bytes) -> list[Any]:
+    def places(changed: bytes, last: str = "b") -> list[Any]:
         file.write_bytes(b"123" + changed)
-        segment = ["g-00", 3 + len(changed), 3, crc32c(changed), [["a", "b"]]]
+        segment = ["g-00", 3 + len(changed), 3, crc32c(changed), [["a", last]]]
         place.write_bytes(as_list({"segments": [segment], "values": {}}))
         with writable(tmp_path) as store:
             return [*store.index(*store.segments).items()]
 
     assert places(index) == [(b"a", (0, 2, crc32c(b"12"))), (b"b", (2, 1, crc32c(b"3")))]
+    with pytest.raises(CorruptStoreError, match="its keys are not in ascending order"):
+        places(index[:-1] + b"a", last="a")
     rng = random.Random(5)
     for size in range(4, len(index)):
         with pytest.raises(CorruptStoreError, match="segments/g-00 is damaged: its index cannot"):

@@ -315,7 +315,7 @@ def test_a_server_of_a_cluster_that_restarts_just_before_head(
         from redis.cluster import RedisCluster
 
         with closing(RedisCluster("127.0.0.1", lazy_cluster[0].port)) as client:
-            port = client.get_node_from_key(head.decode()).port
+            port = client.get_node_from_key(head.decode()).port  # type: ignore[no-untyped-call]
         home = [server.port for server in lazy_cluster].index(port)
         number = home if which == "home" else (home + 1) % 3
         watched: Any = AtCompareAndSet(store, head, lambda: restart(lazy_cluster, number))

@@ -34,7 +34,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             made.append(settings)
             super().__init__(**settings)
 
-        def info(self, *sections: str, **_: Any) -> dict[str, Any]:
+        def info(self, section: str | None = None, *more: str, **_: Any) -> dict[str, Any]:
             return {"redis_version": "7.0.15"}
 
     class Cluster:

@@ -398,7 +398,7 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
             found = opening(self)
             if meanwhile:
                 writer.put_many([(b"a", meanwhile.pop(0))])
-                writer.order_writes()
+                writer.order_writes()  # type: ignore[attr-defined]
                 if removes:
                     writer.delete_range(b"k%d" % len(meanwhile))  # first k1, then k0
                 else:
