@@ -208,7 +208,7 @@ def regularize(
     if np.array_equal(placing.new, placing.old) and _is_regular(placing):
         return None
     writers = [_writer(column, int(placing.new[-1])) for column in columns.values()]
-    counts = _Counts(placing, duplicates)
+    counts = _MovedRows(placing, duplicates)
     for part in placing.parts():
         same = np.zeros(len(part.rows), dtype=np.bool_)
         same[1:] = part.rows[1:] == part.rows[:-1]
@@ -234,7 +234,7 @@ def regularize(
     return Regular([writer.finish() for writer in writers], times, found)
 
 
-class _Counts:
+class _MovedRows:
     """Counts of the rows that move or are merged, and the first of each."""
 
     def __init__(self, placing: _Placing, duplicates: str) -> None:
