@@ -23,7 +23,7 @@ from windeck.columns.calendar import (
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
 from windeck.columns.times import cast_times, check_zone
-from windeck.io.options import pandas_index
+from windeck.io.options import as_names, pandas_index
 from windeck.io.reading import as_arrow_table
 
 # Rows computed at a time, so that temporary memory does not grow with the table.
@@ -92,6 +92,28 @@ def calendar_features(
                 "expected another name, or a feature that the table lacks"
             )
     return found
+
+
+def check_same_codes(
+    columns: Mapping[str, ColumnData], larger: Mapping[str, ColumnData], names: Iterable[str]
+) -> None:
+    """Raise a ValueError if categories of columns have other codes in a table that has grown."""
+    for name in filter(larger.__contains__, names):
+        before, after = columns[name].categories, larger[name].categories
+        if (after or ())[: len(before or ())] != (before or ()):
+            raise ValueError(
+                f"the table cannot grow: categories of {name!r} have other codes in the larger "
+                f"one; expected categories={{{name!r}: [...]}} with all names"
+            )
+
+
+def dated_stamps(stamps: Array | None, zone: str | None) -> Array:
+    """Return time stamps; TypeError if they have no date, or dates that are of no zone."""
+    if stamps is None or stamps.dtype.kind != "M":
+        given = "none" if stamps is None else str(stamps.dtype)
+        raise TypeError(f"dates need time stamps of dates or times, got {given}")
+    check_times(zone, stamps)
+    return stamps
 
 
 def check_times(zone: str | None, stamps: Array | None) -> None:
@@ -230,7 +252,7 @@ def _filled(column: ColumnData) -> ColumnData:
 def dated_features(
     data: Any,
     date: str,
-    ids: Sequence[str],
+    ids: str | Iterable[str],
     name: str,
     zone: str | None,
     id_columns: Sequence[str],
@@ -240,6 +262,8 @@ def dated_features(
 
     `id_columns` and `columns` are those of the table of series.
     """
+    ids = as_names("id_columns", ids)
+    zone = None if zone is None else check_zone(zone)
     for one in ids:
         if one not in id_columns:
             raise unknown_column(one, id_columns, "the table", "id column")

@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData, aligned_empty
 from windeck.columns.dtypes import Array, Bits, Bools, Int64s, is_bits, is_floating
 from windeck.columns.times import duration_text
+from windeck.io.reading import LoadedColumns
 from windeck.table import derived
 from windeck.table.construction import SeriesLayout
-from windeck.table.grid import Grid
+from windeck.table.grid import DUPLICATES, Grid, grid_of
 from windeck.table.timestamps import GridReport, OrderReport, sort_by_time
 
-__all__ = ["LEAST_ROWS", "MOST_SHARE", "Regular", "check_rows", "mean_rows", "regularize"]
+__all__ = ["LEAST_ROWS", "MOST_SHARE", "GridArguments", "Regular", "check_rows", "mean_rows"]
+__all__ += ["on_grid", "regularize", "too_many_rows"]
 
 #: Rows that are made at most, by default: this multiple of those there are, and at least so many.
 MOST_SHARE, LEAST_ROWS = 10, 100_000
@@ -133,6 +136,59 @@ class _Placing:
         )
 
 
+class GridArguments(NamedTuple):
+    """Arguments of `Table.regularize`."""
+
+    step: Any
+    origin: Any
+    off_grid: str
+    duplicates: str
+    time_zone: str | None
+    max_rows: int | None
+
+
+def on_grid(
+    loaded: LoadedColumns, layout: SeriesLayout, arguments: GridArguments
+) -> tuple[LoadedColumns, SeriesLayout] | None:
+    """Return the columns and series of a table on a grid; None if all rows are on it.
+
+    Calendar features are computed for all rows. See `Table.regularize`.
+    """
+    duplicates, time = arguments.duplicates, loaded.time
+    assert time is not None
+    if duplicates not in DUPLICATES:
+        raise ValueError(f"`duplicates` must be one of {', '.join(DUPLICATES)}, got {duplicates!r}")
+    most = arguments.max_rows
+    most = None if most is None else check_integer("max_rows", most)
+    grid, own = grid_of(
+        time.values.dtype,
+        arguments.step,
+        arguments.origin,
+        arguments.off_grid,
+        arguments.time_zone,
+        time.time_zone,
+    )
+    before = {column.name: column for column in loaded.columns}
+    found = regularize(
+        {name: column for name, column in before.items() if column.calendar is None},
+        time.values,
+        layout,
+        grid,
+        own_origins=own,
+        duplicates=duplicates,
+        max_rows=check_rows(most, layout.num_rows),
+        time_zone=time.time_zone,
+    )
+    if found is None:
+        return None
+    stamps = ColumnData("", found.stamps, missing=0, time_zone=time.time_zone)
+    origin = None if loaded.origin is None else replace(loaded.origin, mapped=False)
+    after = {column.name: column for column in found.columns}
+    after |= derived.again(before, after, found.stamps, found.layout.offsets, layout.names)
+    ordered = [after[name] for name in before]
+    return LoadedColumns(ordered, [], stamps, None, origin, owned=True), found.layout
+
+
 def regularize(
     columns: Mapping[str, ColumnData],
     stamps: Array,
@@ -152,7 +208,7 @@ def regularize(
     if np.array_equal(placing.new, placing.old) and _is_regular(placing):
         return None
     writers = [_writer(column, int(placing.new[-1])) for column in columns.values()]
-    counts = _Counts(placing, duplicates)
+    counts = _MovedRows(placing, duplicates)
     for part in placing.parts():
         same = np.zeros(len(part.rows), dtype=np.bool_)
         same[1:] = part.rows[1:] == part.rows[:-1]
@@ -178,7 +234,7 @@ def regularize(
     return Regular([writer.finish() for writer in writers], times, found)
 
 
-class _Counts:
+class _MovedRows:
     """Counts of the rows that move or are merged, and the first of each."""
 
     def __init__(self, placing: _Placing, duplicates: str) -> None:

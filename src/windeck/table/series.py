@@ -219,3 +219,13 @@ def reorder(column: ColumnData, reorderings: Sequence[Reordering], *, owned: boo
 def _permute(values: Array, reorderings: Sequence[Reordering]) -> None:
     for start, rows in reorderings:
         values[start : start + len(rows)] = values[rows]
+
+
+def check_same_numbers(names: tuple[Any, ...], larger: tuple[Any, ...]) -> None:
+    """Raise a ValueError if series have other numbers in a table that has grown."""
+    if larger[: len(names)] != names:
+        raise ValueError(
+            "the table cannot grow: series have other numbers in the larger one, as where new "
+            "series come before old ones; expected names that sort after the old ones, or "
+            "`keys` without 'series_id'"
+        )

@@ -13,19 +13,17 @@ import numpy as np
 
 from windeck._util.imports import needs_torch
 from windeck._util.options import explain_options
-from windeck._util.progress import Progress, check_progress
+from windeck._util.progress import Progress
 from windeck._util.text import plural, unknown_column
-from windeck._util.validation import check_bytes, check_integer
+from windeck._util.validation import check_integer
 from windeck.columns.calendar import CalendarFeature, DateFeature
 from windeck.columns.columns import ColumnData, as_array, as_tensor, read_only
 from windeck.columns.dtypes import Array, Int64s
-from windeck.columns.times import check_zone
 from windeck.io import reading
-from windeck.io.cache import checked_cache
 from windeck.io.clients import Version
 from windeck.io.csv_options import Header
 from windeck.io.data_files import Paths, resolve
-from windeck.io.filesystem import PathLike, is_remote
+from windeck.io.filesystem import PathLike
 from windeck.io.options import Categories, ReadOptions, as_names, budget_bytes, is_interleaved
 from windeck.io.reading import LoadedColumns, Origin
 from windeck.table import (
@@ -45,9 +43,11 @@ from windeck.table.construction import (
     warn_of_repeated_times,
 )
 from windeck.table.description import Described
-from windeck.table.grid import DUPLICATES, OffGrid, grid_of
+from windeck.table.grid import OffGrid
 from windeck.table.group_cache import GroupCache
-from windeck.table.series import places_of
+from windeck.table.opening import open_files
+from windeck.table.regular import GridArguments
+from windeck.table.series import check_same_numbers, places_of
 from windeck.table.streamed import StreamedContents, StreamedTimes, block_offsets, first_rows
 from windeck.table.timestamps import OrderReport
 
@@ -251,41 +251,26 @@ class Table:
             zone=time_zone,
             csv=(header, delimiter, decimal, encoding, timestamp_format, missing),
         )
-        interleaved = is_interleaved(storage)
-        budget = budget_bytes(memory_budget)
-        check_progress(progress)
-        if group_bytes is not None:
-            group_bytes = check_bytes("group_bytes", group_bytes)
-        if interleaved and not in_memory:
-            raise ValueError("storage='rows' copies all values; it needs in_memory=True")
-        if options.zone is not None and not in_memory:
-            raise ValueError(
-                "`time_zone` changes time stamps, which in_memory=False leaves as they are in the "
-                "files; expected in_memory=True, or files with times in UTC"
-            )
-        if in_memory and group_bytes is not None:
-            raise ValueError("`group_bytes` is of streamed tables; expected in_memory=False")
-        files = resolve(
+        opened = open_files(
             path,
-            filesystem=filesystem,
-            storage_options=storage_options,
-            cache_dir=cache_dir,
-            cache_bytes=cache_bytes,
+            options,
+            categories,
+            storage=storage,
+            in_memory=in_memory,
+            memory_budget=memory_budget,
+            group_bytes=group_bytes,
+            progress=progress,
+            located={
+                "filesystem": filesystem,
+                "storage_options": storage_options,
+                "cache_dir": cache_dir,
+                "cache_bytes": cache_bytes,
+            },
         )
-        if in_memory:
-            return cls._of(reading.read_files(files, options, interleaved, budget), options)
-        given = budget is not None or group_bytes is not None
-        if given or any(map(is_remote, files)) or not reading.is_mappable(files, options):
-            contents = streamed.open_streamed(
-                files,
-                options,
-                memory_budget=budget,
-                progress=progress,
-                cache=checked_cache(cache_dir, cache_bytes),
-            )
-            return StreamedTable(contents, int(group_bytes or streamed.GROUP_BYTES), budget)
-        reopening = construction.describe_reopening(files, options, categories)
-        return cls._of(reading.read_mapped(files, options), options, reopening)
+        if opened.loaded is None:
+            assert opened.streamed is not None
+            return StreamedTable(*opened.streamed)
+        return cls._of(opened.loaded, options, opened.reopening)
 
     @classmethod
     def estimate(
@@ -733,13 +718,8 @@ class Table:
             return _rebuild_derived, (self._base, columns)
         if self._reopening is not None:
             return _read_again, tuple(self._reopening)
-        time = None
-        if self.timestamps is not None:
-            time = ColumnData("", self.timestamps, time_zone=self.time_zone)
-        values = list(self._columns.values())
-        loaded = LoadedColumns(values, [], time, self.matrix, self.origin, owned=False)
         names = self.id_columns, self.timestamp_column, self._local_zone
-        return _rebuild, (construction.without_views(loaded), self._layout, names)
+        return _rebuild, (construction.without_views(self._loaded), self._layout, names)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -764,6 +744,14 @@ class Table:
 
     def _check_in_memory(self, what: str, cure: str = "") -> None:
         """Raise a TypeError for an operation that needs values in memory if they are not."""
+
+    @property
+    def _loaded(self) -> LoadedColumns:
+        time = None
+        if self.timestamps is not None:
+            time = ColumnData("", self.timestamps, time_zone=self.time_zone)
+        values = list(self._columns.values())
+        return LoadedColumns(values, [], time, self.matrix, self.origin, owned=False)
 
     @property
     def _layout(self) -> SeriesLayout:
@@ -862,20 +850,9 @@ class Table:
         numbers
             Whether series must keep their numbers.
         """
-        for name in filter(larger.columns.__contains__, columns):
-            before, after = self.column(name).categories, larger.column(name).categories
-            if (after or ())[: len(before or ())] != (before or ()):
-                raise ValueError(
-                    f"the table cannot grow: categories of {name!r} have other codes in the larger "
-                    f"one; expected categories={{{name!r}: [...]}} with all names"
-                )
-        known = len(self.series_names)
-        if numbers and larger.series_names[:known] != self.series_names:
-            raise ValueError(
-                "the table cannot grow: series have other numbers in the larger one, as where new "
-                "series come before old ones; expected names that sort after the old ones, or "
-                "`keys` without 'series_id'"
-            )
+        derived.check_same_codes(self._columns, larger.columns, columns)
+        if numbers:
+            check_same_numbers(self.series_names, larger.series_names)
 
     def with_columns(self, columns: Mapping[str, Any]) -> Table:
         """Return the table with more columns, or with other values of columns it has.
@@ -1021,24 +998,13 @@ class Table:
         array([ True,  True, False])
         """
         self._check_in_memory("with_dates()")
-        if self.timestamps is None or self.timestamps.dtype.kind != "M":
-            given = "none" if self.timestamps is None else str(self.timestamps.dtype)
-            raise TypeError(f"dates need time stamps of dates or times, got {given}")
-        derived.check_times(time_zone, self.timestamps)
+        stamps = derived.dated_stamps(self.timestamps, time_zone)
         made = derived.dated_features(
-            days,
-            date_column,
-            as_names("id_columns", id_columns),
-            name,
-            None if time_zone is None else check_zone(time_zone),
-            self.id_columns,
-            self._columns,
+            days, date_column, id_columns, name, time_zone, self.id_columns, self._columns
         )
         table = self._with_features(made)
         values = {one.name: table.column(one.name) for one in made}
-        derived.warn_of_dates(
-            made, values, self.timestamps, self.offsets, self.series_names, self.time_zone
-        )
+        derived.warn_of_dates(made, values, stamps, self.offsets, self.series_names, self.time_zone)
         return table
 
     def with_steps_since(self, events: str | Iterable[str], *, dtype: Any = "float32") -> Table:
@@ -1161,36 +1127,11 @@ class Table:
             "files that `windeck prepare SRC DEST --step STEP` writes, as does "
             f"windeck.prepare(src, dest, {names}, step={step!r})",
         )
-        if duplicates not in DUPLICATES:
-            raise ValueError(
-                f"`duplicates` must be one of {', '.join(DUPLICATES)}, got {duplicates!r}"
-            )
-        most = None if max_rows is None else check_integer("max_rows", max_rows)
-        grid, own = grid_of(
-            self.timestamps.dtype, step, origin, off_grid, time_zone, self.time_zone
-        )
-        calendar = {name for name, one in self._columns.items() if one.calendar is not None}
-        found = regular.regularize(
-            {name: one for name, one in self._columns.items() if name not in calendar},
-            self.timestamps,
-            self._layout,
-            grid,
-            own_origins=own,
-            duplicates=duplicates,
-            max_rows=regular.check_rows(most, self.num_rows),
-            time_zone=self.time_zone,
-        )
+        options = GridArguments(step, origin, off_grid, duplicates, time_zone, max_rows)
+        found = regular.on_grid(self._loaded, self._layout, options)
         if found is None:
             return self
-        time = ColumnData("", found.stamps, missing=0, time_zone=self.time_zone)
-        origin_of_files = None if self.origin is None else replace(self.origin, mapped=False)
-        columns = {one.name: one for one in found.columns}
-        columns |= derived.again(
-            self._columns, columns, found.stamps, found.layout.offsets, self.series_names
-        )
-        ordered = [columns[name] for name in self._columns]
-        loaded = LoadedColumns(ordered, [], time, None, origin_of_files, owned=True)
-        made = Table(loaded, found.layout)
+        made = Table(*found)
         return made._named(self.id_columns, self.timestamp_column, self._local_zone)
 
     def with_missing_counts(self) -> Table:
