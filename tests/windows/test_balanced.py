@@ -424,6 +424,8 @@ def test_complex_weights_are_refused(option: str) -> None:
     windows = windows_of([4, 4])
     many = 2 if option == "weights" else len(windows)
     options: dict[str, Any] = {option: np.full(many, 1 + 1j)}
+    with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got <U"):
+        windows.balanced(**{option: ["a", "b"]})
     with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got complex128"):
         windows.balanced(**options)
 

@@ -702,6 +702,8 @@ def test_one_text_has_scaler_and_categories(per_series: bool) -> None:
         ValueError, match=r"that of a scaler without categories, expected scaler\.to"
     ):
         wd.Categories.from_json(scaler.to_json())
+    with pytest.raises(TypeError, match="`categories` must be Categories, got a dict"):
+        scaler.to_json(categories={"shop": 3})  # type: ignore[arg-type]
     damaged = {**json.loads(text), "categories": {"format": 1, "columns": {}}}
     with pytest.raises(ValueError, match="categories' JSON cannot be read: it names no columns"):
         wd.Categories.from_json(json.dumps(damaged))

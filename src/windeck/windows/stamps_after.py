@@ -60,6 +60,8 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
         return found
     used, place = np.unique(series[after], return_inverse=True)
     number = (rows - last)[after]
+    if isinstance(step, (bool, np.bool_)):
+        raise TypeError(f"`step` must be a duration or an alias, got {step}")
     days = business_step(step)
     if days is None and not isinstance(step, _STEPS):
         # An alias, or an offset of pandas.
