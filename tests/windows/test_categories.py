@@ -707,7 +707,8 @@ def test_one_text_has_scaler_and_categories(per_series: bool) -> None:
     damaged = {**json.loads(text), "categories": {"format": 1, "columns": {}}}
     with pytest.raises(ValueError, match="categories' JSON cannot be read: it names no columns"):
         wd.Categories.from_json(json.dumps(damaged))
-    for value in (None, [], "x", 3):
+    values: list[Any] = [None, [], "x", 3]
+    for value in values:
         with pytest.raises(ValueError, match="its categories are not an object"):
             wd.Categories.from_json(json.dumps({**damaged, "categories": value}))
 

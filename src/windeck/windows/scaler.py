@@ -558,11 +558,8 @@ class Scaler:
         plain = {**self._plain(), "unseen": None, "pooled": None}
         if self.pooled is not None:
             plain |= {"unseen": self.unseen, "pooled": self.pooled._plain()["columns"]}
-        if isinstance(categories, Categories):
-            plain["categories"] = categories._plain()
-        elif categories is not None:
-            found = type(categories).__name__
-            raise TypeError(f"`categories` must be Categories, got a {found}")
+        if categories is not None:
+            plain["categories"] = _plain_categories(categories)
         return json.dumps(plain, allow_nan=False)
 
     def _plain(self) -> dict[str, Any]:
@@ -635,6 +632,14 @@ class Scaler:
         more = len(self.columns) - len(rows)
         notes = f"and {more:,} columns more" if more else ""
         return html_table(self._title(), ("column", "estimates"), rows, notes)
+
+
+def _plain_categories(categories: Any) -> dict[str, Any]:
+    """Return the values of categories as lists; raise TypeError for another type."""
+    if not isinstance(categories, Categories):
+        found = type(categories).__name__
+        raise TypeError(f"`categories` must be Categories, got a {found}")
+    return categories._plain()
 
 
 def note_windows(

@@ -259,7 +259,8 @@ def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     weekdays = np.busday_count(begin, stop)
     skipped = (stop - begin).astype(np.int64) - weekdays
     found: Bools = np.is_busday(days).all(axis=1) & (skipped >= 4)
-    return found & (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
+    found &= (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
+    return found
 
 
 def _skipped_days(local: Array, zone: str) -> Array:
