@@ -420,10 +420,13 @@ def test_weights_of_any_size_are_relative(size: float) -> None:
 
 
 @pytest.mark.parametrize("option", ["weights", "window_weights"])
-def test_complex_weights_are_refused(option: str) -> None:
+def test_complex_weights_and_texts_are_refused(option: str) -> None:
     windows = windows_of([4, 4])
     many = 2 if option == "weights" else len(windows)
     options: dict[str, Any] = {option: np.full(many, 1 + 1j)}
+    texts: dict[str, Any] = {option: ["a", "b"]}
+    with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got <U"):
+        windows.balanced(**texts)
     with pytest.raises(TypeError, match=f"`{option}` must be real numbers, got complex128"):
         windows.balanced(**options)
 

@@ -702,10 +702,13 @@ def test_one_text_has_scaler_and_categories(per_series: bool) -> None:
         ValueError, match=r"that of a scaler without categories, expected scaler\.to"
     ):
         wd.Categories.from_json(scaler.to_json())
+    with pytest.raises(TypeError, match="`categories` must be Categories, got a dict"):
+        scaler.to_json(categories={"shop": 3})  # type: ignore[arg-type]
     damaged = {**json.loads(text), "categories": {"format": 1, "columns": {}}}
     with pytest.raises(ValueError, match="categories' JSON cannot be read: it names no columns"):
         wd.Categories.from_json(json.dumps(damaged))
-    for value in (None, [], "x", 3):
+    values: list[Any] = [None, [], "x", 3]
+    for value in values:
         with pytest.raises(ValueError, match="its categories are not an object"):
             wd.Categories.from_json(json.dumps({**damaged, "categories": value}))
 

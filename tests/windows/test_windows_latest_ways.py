@@ -1,4 +1,4 @@
-"""Which rows are the future of a forecast: appended ones, or the time after the last row."""
+"""The rows that are the future of a forecast: appended ones, or the time after the last row."""
 
 from __future__ import annotations
 

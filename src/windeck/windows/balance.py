@@ -176,7 +176,7 @@ def _first_windows(num_series: int, index: _core.WindowIndex) -> Int64:
 def _checked_weights(name: str, given: Any, many: int, noun: str) -> Float64s:
     """Return weights that a user gave, checked, and scaled by a power of two."""
     found = np.asarray(given)
-    if found.dtype.kind == "c":
+    if found.dtype.kind in "cSU":
         raise TypeError(f"`{name}` must be real numbers, got {found.dtype}")
     weights = found.astype(np.float64)
     if weights.shape != (many,):

@@ -102,6 +102,7 @@ def prediction_table(
 ) -> pa.Table:
     """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
     numbers, names = _window_numbers(index, indices), _column_names(spec, columns)
+    _check_names(names)
     series, starts = index.locate(numbers)
     predictions = predictions_of(given, len(numbers), names, spec.layout, quantiles, samples)
     _check_horizon(spec.span, predictions.values.shape[1])
@@ -130,8 +131,19 @@ def prediction_table(
     return pa.table(fields)
 
 
+def _check_names(names: tuple[str, ...]) -> None:
+    """Check that columns of predictions have names, and different ones."""
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"`columns` must be names, got {name!r}")
+        if names.count(name) > 1:
+            raise ValueError(f"`columns` has {name!r} twice, expected different names")
+
+
 def _check_horizon(span: WindowSpan, horizon: int) -> None:
     """Raise ValueError for another number of steps than the windows have after the past."""
+    if not horizon:
+        raise ValueError("`predictions` have 0 steps, expected 1 or more")
     if not span.prediction_length or horizon == span.new_steps:
         return
     steps = f"prediction_length={span.prediction_length}"

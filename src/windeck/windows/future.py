@@ -63,8 +63,8 @@ def latest(
         plain = future is True or is_text
         other = None if plain else _table_of_future(future, table, known)
         table, selection = _add_future(selection, spec.roles, table, other, step)
-    if future is not False:
-        _warn_of_missing_known(selection, table, spec.roles)
+    elif follows:
+        _warn_of_missing_rows(selection, table, spec.roles)
     keys = spec.keys
     if future is False and keys is not None and spec.layout != "columns":
         keys = tuple(name for name in keys if name[:7] != "future_")
@@ -106,31 +106,45 @@ def _refuse_computed(table: Table, known: Sequence[ColumnData]) -> None:
     )
 
 
-def _warn_of_missing_known(selection: WindowSelection, table: Table, roles: ColumnRoles) -> None:
-    """Warn of known covariates without a value in steps after the past; O(series * steps)."""
+def _warn_of_missing_rows(selection: WindowSelection, table: Table, roles: ColumnRoles) -> None:
+    """Warn of known covariates without a value in rows of the table; O(series * steps)."""
     span, runs = selection.span, selection.runs
     runs = runs.take(np.flatnonzero(runs.count))
     steps = span.new_first + np.arange(span.new_steps) * span.dilation
     rows = (runs.first[:, None] + steps).ravel()
-    places = {}
-    for name in roles.known:
-        column = table.column(name)
-        if column.missing != 0:
-            missing = np.flatnonzero(~column.observed(rows))
-            if len(missing):
-                places[name] = missing
-    if not places:
+    columns = [table.column(name) for name in roles.known]
+    lacking = {
+        column.name: np.flatnonzero(~column.observed(rows))
+        for column in columns
+        if column.missing != 0
+    }
+    series, stamps = np.repeat(runs.series, span.new_steps), table.timestamps
+    at = rows - table.offsets[series] if stamps is None else stamps[rows]
+    _warn_of_missing_known(lacking, table, series, at)
+
+
+def _warn_of_missing_known(
+    lacking: Mapping[str, Int64], table: Table, series: Int64, at: Array
+) -> None:
+    """Warn of known covariates without a value in the future.
+
+    Parameters
+    ----------
+    lacking
+        Places of the steps without a value, among those after the past, by column.
+    series, at
+        Series, and time stamp or row in the series, of each step.
+    """
+    lacking = {name: places for name, places in lacking.items() if len(places)}
+    if not lacking:
         return
-    counts = ", ".join(f"{name!r} in {len(found)}" for name, found in places.items())
-    place = int(next(iter(places.values()))[0])
-    stamps, series = table.timestamps, int(runs.series[place // span.new_steps])
-    row = int(rows[place])
-    utc = "" if table.time_zone is None else " UTC"
-    where = f"row {row - table.offsets[series]}" if stamps is None else f"{stamps[row]}{utc}"
+    counts = ", ".join(f"{name!r} in {len(places)}" for name, places in lacking.items())
+    first = int(next(iter(lacking.values()))[0])
+    row, utc = "row " * (table.timestamps is None), " UTC" * (table.time_zone is not None)
     warn(
         f"known covariates are missing in the future of the forecast: {counts} of "
-        f"{plural(len(rows), 'row')}, first of series {table.series_names[series]!r} at {where}; "
-        "they are `fill` with mask 0"
+        f"{plural(len(series), 'row')}, first of series {table.series_names[series[first]]!r} at "
+        f"{row}{at[first]}{utc}; they are `fill` with mask 0"
     )
 
 
@@ -356,7 +370,7 @@ def _add_future(
     time = stamps_at(table, cut.series, cut.rows, step)
     series, rows, stamps = cut.series[cut.new], cut.rows[cut.new], time[cut.new]
     origin = None if future is None else _rows_at(future, table.series_names, series, stamps)
-    columns = []
+    columns, lacking = [], {}
     for name in roles.all:
         column = table.column(name)
         texts = column.categories
@@ -374,9 +388,12 @@ def _add_future(
                 # Codes are found by text: new ones of `future` are values like any other.
                 texts = _all_texts(texts, future, name)
                 column = replace(column, categories=texts)
-            values[cut.new], seen[cut.new] = _known(name, column, future, origin)
+            values[cut.new], known = _known(name, column, future, origin)
+            seen[cut.new] = known
+            lacking[name] = np.flatnonzero(~known)
         bits = np.packbits(seen, bitorder="little")
         columns.append(ColumnData(name, values, bits, 0, texts, None, column.dtype))
+    _warn_of_missing_known(lacking, table, series, stamps)
     stamped = ColumnData("time", time, missing=0, time_zone=table.time_zone)
     loaded = LoadedColumns(columns, [], stamped, None, None, owned=True)
     made = Table(loaded, SeriesLayout(cut.offsets, table.series_names, table.report))

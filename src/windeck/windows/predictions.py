@@ -188,7 +188,7 @@ def _array(
 def _real(values: Any, what: str) -> npt.NDArray[Any]:
     """Return values as an array, checked to be real numbers; NaN is one."""
     array: npt.NDArray[Any] = as_array(values)
-    if array.dtype.kind in "bcSUmM":
+    if array.dtype.kind in "bcOSUmM":
         raise TypeError(f"{what} must be real numbers, got {array.dtype}")
     return array
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from windeck.columns.dtypes import Bools
 from windeck.table.series import plain_names
 from windeck.table.table import Table
 from windeck.windows import origins, scaler_fitting
+from windeck.windows.categories import Categories
 from windeck.windows.origins import (
     BatchOrigin,
     BatchSeries,
@@ -40,9 +41,6 @@ from windeck.windows.scaler_fitting import (
     affine,
 )
 from windeck.windows.scaler_json import UNSEEN, digest_statistics, parse_scaler, plain_statistics
-
-if TYPE_CHECKING:
-    from windeck.windows.categories import Categories
 
 KindName = Literal["standard", "minmax", "robust", "mean_abs"]
 UnseenName = Literal["error", "global", "skip"]
@@ -561,7 +559,7 @@ class Scaler:
         if self.pooled is not None:
             plain |= {"unseen": self.unseen, "pooled": self.pooled._plain()["columns"]}
         if categories is not None:
-            plain["categories"] = categories._plain()
+            plain["categories"] = _plain_categories(categories)
         return json.dumps(plain, allow_nan=False)
 
     def _plain(self) -> dict[str, Any]:
@@ -634,6 +632,14 @@ class Scaler:
         more = len(self.columns) - len(rows)
         notes = f"and {more:,} columns more" if more else ""
         return html_table(self._title(), ("column", "estimates"), rows, notes)
+
+
+def _plain_categories(categories: Any) -> dict[str, Any]:
+    """Return the values of categories as lists; raise TypeError for another type."""
+    if not isinstance(categories, Categories):
+        found = type(categories).__name__
+        raise TypeError(f"`categories` must be Categories, got a {found}")
+    return categories._plain()
 
 
 def note_windows(

@@ -55,6 +55,8 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
         return found
     used, place = np.unique(series[after], return_inverse=True)
     number = (rows - last)[after]
+    if isinstance(step, (bool, np.bool_)):
+        raise TypeError(f"`step` must be a duration or an alias, got {step}")
     days = business_step(step)
     if days is None and not isinstance(step, _STEPS):
         # An alias, or an offset of pandas.
@@ -75,7 +77,7 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
     return found
 
 
-class _Steps(NamedTuple):
+class _StepsAfter(NamedTuple):
     """The steps of series after their ends.
 
     Attributes
@@ -99,7 +101,7 @@ def business_step(step: Any) -> int | None:
     return int(found[1] or 1)
 
 
-def _business_steps(table: Table, series: Int64, days: int) -> _Steps:
+def _business_steps(table: Table, series: Int64, days: int) -> _StepsAfter:
     """Return steps of a number of business days, for all series."""
     assert table.timestamps is not None
     dtype = table.timestamps.dtype
@@ -107,7 +109,7 @@ def _business_steps(table: Table, series: Int64, days: int) -> _Steps:
         raise TypeError(f"`step` is of business days, expected days or times, got {dtype} stamps")
     ticks = np.full(len(series), days * ticks_of(_DAY, dtype), dtype=np.int64)
     every = np.ones(len(series), dtype=np.bool_)
-    return _Steps(ticks, every, every)
+    return _StepsAfter(ticks, every, every)
 
 
 def _days_later(
@@ -156,7 +158,7 @@ def _zone_of(table: Table) -> str | None:
     return None if zone is None or is_utc(zone) else zone
 
 
-def _steps_of(table: Table, series: Int64, step: Any) -> _Steps:
+def _steps_of(table: Table, series: Int64, step: Any) -> _StepsAfter:
     """Return steps of series that go on by `step`, or by their usual steps."""
     if step is None:
         return _usual_steps(table, series)
@@ -166,10 +168,10 @@ def _steps_of(table: Table, series: Int64, step: Any) -> _Steps:
     ticks = gap_in_units(step, table.timestamps, name="step")
     days = _zone_of(table) is not None and ticks % ticks_of(_DAY, dtype) == 0
     none = np.zeros(len(series), dtype=np.bool_)
-    return _Steps(np.full(len(series), ticks, dtype=np.int64), none | days, none)
+    return _StepsAfter(np.full(len(series), ticks, dtype=np.int64), none | days, none)
 
 
-def _usual_steps(table: Table, series: Int64) -> _Steps:
+def _usual_steps(table: Table, series: Int64) -> _StepsAfter:
     """Return the usual steps of series, else that of all.
 
     Raises
@@ -186,7 +188,7 @@ def _usual_steps(table: Table, series: Int64) -> _Steps:
     steps, local = known[alike], np.zeros(len(series), dtype=np.bool_)
     business = local.copy()
     if stamps.dtype.kind != "M" or np.datetime_data(stamps.dtype)[0] in "MY":
-        return _Steps(steps, local, business)
+        return _StepsAfter(steps, local, business)
     day = ticks_of(_DAY, stamps.dtype)
     zone = _zone_of(table)
     if zone is not None:
@@ -198,7 +200,7 @@ def _usual_steps(table: Table, series: Int64) -> _Steps:
     _check_even(table, series, steps, day)
     daily = np.flatnonzero((steps == day) & (local | (zone is None)))
     business[daily] = _has_business_days(table, zone, alike[daily])
-    return _Steps(steps, local, business)
+    return _StepsAfter(steps, local, business)
 
 
 def _check_even(table: Table, series: Int64, steps: Int64, day: int) -> None:
@@ -252,7 +254,8 @@ def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     weekdays = np.busday_count(begin, stop)
     skipped = (stop - begin).astype(np.int64) - weekdays
     found: Bools = np.is_busday(days).all(axis=1) & (skipped >= 4)
-    return found & (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
+    found &= (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
+    return found
 
 
 def _skipped_days(local: Array, zone: str) -> Array:
