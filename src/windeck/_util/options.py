@@ -237,7 +237,7 @@ def explain_native_call(call: str, signatures: str, count: int, options: Mapping
     Examples
     --------
     >>> explain_native_call("f", "f(size: int, *, seed: int = 0) -> int", 1, {"sed": 3})
-    "f has no option `sed`; did you mean 'seed'?"
+    "f has no option `sed`; did you mean 'seed' or 'size'?"
     >>> explain_native_call("f", "f(size: int, *, seed: int = 0) -> int", 0, {})
     'f is called without `size`; expected f(size, *, seed=0)'
     """
