@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <string>
 
+#include "base/calls.hpp"
 #include "bindings.hpp"
 
 namespace {
@@ -37,6 +38,15 @@ void finish_classes(const py::module_& m) {
     }
 }
 
+/// Gives the functions that are public sentences for wrong arguments.
+void explain_public_calls(const py::module_& m) {
+    for (const char* name : {"__init__", "index", "slice", "take"})
+        windeck::explain_calls(m.attr("Permutation"), name, "Permutation");
+    for (const char* name : {"__init__", "draw", "jump"})
+        windeck::explain_calls(m.attr("LCG"), name, "LCG");
+    windeck::explain_calls(m, "empty_rows", "empty_rows");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
@@ -55,4 +65,5 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     windeck::bind_tokens(m);
     windeck::bind_windows(m);
     finish_classes(m);
+    explain_public_calls(m);
 }

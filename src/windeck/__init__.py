@@ -119,6 +119,7 @@ def _plot(self: Permutation, *, ax: Any = None) -> Any:
     return plot_order(self, ax=ax)
 
 
+_plot.__name__, _plot.__qualname__ = "plot", "Permutation.plot"  # for errors
 Permutation.plot = _plot  # type: ignore[method-assign]  # it needs Python, unlike the extension
 
 

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'round_keys', 'simd', 'trim_pool']
+__all__: list[str] = ['BestFit', 'Column', 'Cumulative', 'DocumentBlock', 'DocumentRun', 'EmbeddingCore', 'EmbeddingSnapshot', 'Field', 'Gather', 'LCG', 'ORDER_VERSION', 'PartOrder', 'Permutation', 'ShareTree', 'TokenShard', 'WindowIndex', 'add_block_sums', 'bucket_of', 'checked_bulk', 'checked_one', 'checked_range', 'crc32c', 'crc32c_joined', 'cu_seqlens', 'default_threads', 'empty_rows', 'fit_pieces', 'hash_words', 'pack', 'pack_blocks', 'permute_keyed', 'pool_stats', 'round_keys', 'simd', 'trim_pool']
 class Cumulative:
     """
     Cumulative(sizes)
@@ -1557,6 +1557,10 @@ def cu_seqlens(position_ids: typing.Any, batches: typing.Any = 1) -> list:
 def default_threads() -> int:
     """
     Return the default number of threads: WINDECK_NUM_THREADS, or that of the processors.
+    """
+def empty_rows(layout: typing.Any, count: typing.SupportsIndex) -> dict:
+    """
+    Return uninitialised arrays of `count` rows in memory of the pool, each at a multiple of 64 bytes. `layout` has the dtype and the shape of a row by key.
     """
 def fit_pieces(fits: collections.abc.Sequence, fit_of: typing.Any, sequences: typing.Any) -> tuple:
     """

@@ -431,6 +431,25 @@ def test_csv_of_another_kind_names_the_options() -> None:
     assert "b.jsonl: `time` is a column of a table, expected" in refused("b.jsonl", "--time", "t")
 
 
+@pytest.mark.parametrize(
+    ("values", "is_asked"),
+    [
+        (["5,5", "6.0", "7", "-,25"], True),
+        (["5,5", "6,0"], False),
+        (["5.5", "6,0", "off"], False),
+        (["1.5 m", "2,5 m"], False),
+    ],
+)
+def test_decimal_commas_among_points_are_a_question(values: list[str], is_asked: bool) -> None:
+    rows = [f'2024-01-0{day},"{value}",{day}\n' for day, value in enumerate(values, 1)]
+    Path("mixed.csv").write_text("time,load,count\n" + "".join(rows), encoding="utf-8")
+    question = (
+        "is the comma in '5,5' a decimal point, as the point in '6.0' of column 'load'? It is read "
+        "as text; with one of them in the file it is numbers"
+    )
+    assert (question in described("mixed.csv")["notes"]) == is_asked
+
+
 def test_csv_without_names_and_with_an_index_of_pandas() -> None:
     rows = [f"{datetime(2024, 1, 1) + timedelta(hours=h)},{h % 7}.5" for h in range(300)]
     Path("a.csv").write_text("\n".join(rows) + "\n")

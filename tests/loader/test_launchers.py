@@ -90,5 +90,15 @@ def test_workers_of_a_data_loader_do_not_warn(launched: None) -> None:
     options: dict[str, Any] = {"num_workers": 1, "multiprocessing_context": "fork"}
     rows = MapDataset(Numbers(40))
     next(iter(DataLoader(rows, batch_size=2, collate_fn=collate, **options)))
-    batches = IterDataset(Stream(Numbers(40)), batch_size=2)
+    batches = IterDataset(Stream(Numbers(40)), batch_size=2, rank=1, world_size=4)
     next(iter(DataLoader(batches, batch_size=None, **options)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_first_forked_worker_of_an_iter_dataset_warns(launched: None) -> None:
+    """Its parent has no process group either. The loop of a DataLoader begins in the workers."""
+    batches = IterDataset(Stream(Numbers(40)), batch_size=2)
+    options: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": "fork"}
+    with pytest.raises(UserWarning, match=re.escape(MESSAGE)) as caught:
+        list(DataLoader(batches, batch_size=None, **options))
+    assert "worker process 0" in str(caught.value)

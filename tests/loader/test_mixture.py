@@ -290,6 +290,17 @@ def test_a_part_whose_rows_change_is_told_of() -> None:
         mixture.gather([0, 2, 1, 3])
 
 
+def test_a_part_that_gives_another_number_of_rows_is_told_of() -> None:
+    class Short(Numbers):
+        def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+            batch: dict[str, NDArray[Any]] = super().gather(indices[:1])
+            return batch
+
+    mixture = Mixture({"a": (Short(9), 1), "b": (Numbers(9), 1)})
+    with pytest.raises(TypeError, match=r"^a source gave 1 row of 'sample' for 2 samples$"):
+        mixture.gather(np.arange(4))
+
+
 def test_sources_that_do_not_write_into_out_are_mixed_all_the_same() -> None:
     class Deaf(Numbers):
         def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:

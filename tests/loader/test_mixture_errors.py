@@ -91,6 +91,61 @@ def test_bad_parts(parts: Any, error: type[Exception], message: str) -> None:
         Mixture(parts)
 
 
+class Answers(Numbers):
+    """Every batch is the same answer."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(3)
+        self.answer = answer
+
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([1], "its gather returned a list, expected a dict of arrays"),
+        ({}, "its gather returned an empty dict, expected a dict of arrays"),
+        ({"x": [1.0]}, "'x' is of type list, expected a NumPy array of values"),
+        (
+            {"x": np.empty(0, object)},
+            "'x' is of type array of objects, expected a NumPy array of values",
+        ),
+    ],
+)
+def test_batches_that_are_no_arrays(answer: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=rf"^part 'b' does not fit: {message}$"):
+        Mixture({"a": (Numbers(3), 1), "b": (Answers(answer), 1)})
+
+
+def test_a_schedule_by_position_names_its_list() -> None:
+    schedule: Any = {5: {"a": 1}}
+    message = r"^`schedule` must be a list of pairs \(position, weights\), got dict; list\(schedule"
+    with pytest.raises(TypeError, match=message):
+        Mixture({"a": (Numbers(3), 1)}, schedule=schedule)
+
+
+def test_given_arrays_are_written_if_one_part_has_all_rows() -> None:
+    class Deaf(Numbers):
+        def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+            return super().gather(indices)
+
+    mixture = Mixture({"a": (Deaf(9), 1)})
+    expected = mixture.gather([3, 1, 8])
+    out = {key: np.zeros_like(array) for key, array in expected.items()}
+    assert mixture.gather_rows([3, 1, 8], out) is out
+    for key, array in expected.items():
+        np.testing.assert_array_equal(out[key], array)
+    for array in out.values():
+        array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        mixture.gather_rows([3, 1, 8], out)
+    wrong: Any = [1]
+    with pytest.raises(TypeError, match=r"^`out` must be a dict of arrays, got list$"):
+        mixture.gather_rows([3, 1, 8], wrong)
+
+
 def test_bad_questions() -> None:
     mixture = Mixture({"a": (Numbers(3), 1), "b": (Numbers(3), 1)})
     with pytest.raises(KeyError, match=r"the mixture has no part 'x', only a, b"):
@@ -118,7 +173,7 @@ def test_arrays_to_write_into_have_to_fit() -> None:
             r"^`out` has 'row' of shape \(3, 4\), expected 4 r",
         ),
         ({"row": np.zeros((4, 4))}, r"^`out` has 'row' as float64 of shape \(k, 4\) and not float"),
-        ({"x": np.zeros(4)}, r"^`out` has a key 'x', as the rows of this stream$"),
+        ({"x": np.zeros(4)}, r"^`out` has a key 'x', unlike the rows of this stream$"),
     ):
         with pytest.raises(ValueError, match=message):
             mixture.gather(range(4), {**good, **changed})

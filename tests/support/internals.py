@@ -259,7 +259,7 @@ MODULE_OF = {
     "shared_position.get_worker_info": "windeck.loader.shared_position",
     "device.TOKENS_AT_A_TIME": "windeck.packing.device",
     "global_shuffle.LARGE_BLOCK": "windeck.packing.global_shuffle",
-    "layout.MAX_PARTS": "windeck.packing.layout",
+    "layout.MAX_PARTS": "windeck.packing.epochs",
     "prepared_files.write_parquet": "windeck.preparation.prepared_files",
     "sorted_files.write_batches": "windeck.preparation.sorted_files",
     "protocols.__all__": "windeck.sources.protocols",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
-from windeck._util.text import similar_names
+from windeck._util.text import plural, similar_names
 
-__all__ = ["NOTES", "WORDS", "explain_options"]
+__all__ = ["NOTES", "WORDS", "explain_native_call", "explain_options"]
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -219,6 +220,49 @@ native code in a thread, without worker processes
             explained = _explained(function, call)
             setattr(target, name, explained if function is value else type(value)(explained))
     return target
+
+
+def explain_native_call(call: str, signatures: str, count: int, options: Mapping[str, Any]) -> str:
+    """Return the message for a call of a native function with arguments that it does not take.
+
+    Parameters
+    ----------
+    call
+        Name of the function.
+    signatures
+        Its docstring, with the signatures that pybind11 writes.
+    count, options
+        The number of positional arguments, and the keywords.
+
+    Examples
+    --------
+    >>> explain_native_call("f", "f(size: int, *, seed: int = 0) -> int", 1, {"sed": 3})
+    "f has no option `sed`; did you mean 'seed' or 'size'?"
+    >>> explain_native_call("f", "f(size: int, *, seed: int = 0) -> int", 0, {})
+    'f is called without `size`; expected f(size, *, seed=0)'
+    """
+    lines = re.findall(r"^(?:\d+\. )?\w+\((.+)\) ->", signatures, re.MULTILINE)
+    found = [re.findall(r"(\*|\w+)(?:: [\w.]+)?(?: = (\w+))?(?:, |$)", line) for line in lines]
+    forms = [[one for one in form if one[0] != "self"] for form in found]
+    names = list(dict.fromkeys(name for form in forms for name, _ in form if name != "*"))
+    if not options.keys() <= set(names):
+        return _explain_first(call, names, dict(options))
+    shown = " or ".join(
+        f"{call}({', '.join(f'{name}={value}' if value else name for name, value in form)})"
+        for form in forms
+    )
+    for form in forms:
+        twice = [name for name, _ in form[:count] if name in options]
+        if twice:
+            return f"{call} is called with `{twice[0]}` twice; expected {shown}"
+        places = [name for name, _ in form]
+        places = places[: places.index("*")] if "*" in places else places
+        missing = [
+            name for name, value in form[count:] if not value and name not in {"*", *options}
+        ]
+        if missing and count <= len(places):
+            return f"{call} is called without `{missing[0]}`; expected {shown}"
+    return f"{call} is called with {plural(count, 'positional argument')}; expected {shown}"
 
 
 def _has_options(name: str, function: Callable[..., Any]) -> bool:

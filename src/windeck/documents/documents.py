@@ -464,6 +464,11 @@ class Documents:
             self._shards, self._options, self._counts, int(self._sizes[shard]), shard, **needed_at
         )
 
+    @property
+    def reads_ahead(self) -> bool:
+        """True if shards are read ahead, as remote ones are; see `plan_reads`."""
+        return self._ahead is not None
+
     def plan_reads(self, order: ShardSequence, shard: int, follows: bool = True) -> None:
         """Say that shards are opened in an order from `shard` on, as packing does.
 

@@ -93,6 +93,11 @@ class FileCorpus(Corpus, Protocol):
         """Bytes of the file of each shard, int64 of shape (S,); by default 4 for each token."""
         ...
 
+    @property
+    def reads_ahead(self) -> bool:
+        """False if `plan_reads` has no effect and need not be called; True by default."""
+        ...
+
     def plan_reads(self, order: Any, shard: int, follows: bool) -> None:
         """Note that shards are opened in an order from `shard` on; see `Documents.plan_reads`."""
         ...

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from windeck._util.warning import warn
 from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
+from windeck.loader.mixture import Mixture, position_rows
 from windeck.loader.stream import EpochRows, Stream, epoch_rows
 from windeck.sources import Batch, Indices
 from windeck.sources.members import BatchMethods, StreamMembers
@@ -325,13 +326,17 @@ class BatchBuilder:
         self._pinned = PinnedGather(methods) if pin_memory or on_cuda else None
         #: True if several batches may be made of one gather.
         self.makes_groups = methods.independent_rows
-        # Not a stream of another type: it may gather in a way of its own.
-        plain = stream.stream if type(stream.stream) is Stream and self._pinned is None else None
-        self._plain_stream = plain
+        self._stream = stream.stream
 
     def epoch_rows(self, position: int) -> EpochRows | None:
-        """Return what gathers adjacent positions of an epoch, if anything does."""
-        return None if self._plain_stream is None else epoch_rows(self._plain_stream, position)
+        """Return what gathers positions of an epoch without checks, if anything does."""
+        stream = self._stream
+        # Not for a stream of another type: it may gather in a way of its own.
+        if self._pinned is not None:
+            return None
+        if type(stream) is Mixture:
+            return position_rows(stream)
+        return epoch_rows(stream, position) if type(stream) is Stream else None
 
     def __call__(
         self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None

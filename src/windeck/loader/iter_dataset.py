@@ -193,15 +193,19 @@ class IterDataset(IterableDataset[dict[str, Any]]):
         return Sharding(self.stream.epoch_length or LIMIT, self.batch_size, ranks)
 
     def _check_sharded_once(self) -> None:
-        warn_of_launcher(self._ranks)
+        warn_of_launcher(self._ranks, is_forked_worker=not self._is_sent())
         cure = "do not let a trainer prepare its DataLoader, or pass it a windeck.Loader"
         check_sharded_once("IterDataset", self._current_ranks(), cure)
 
     def _current_ranks(self) -> tuple[int, int]:
         # A worker that was spawned has no process group.
-        if self._sent and self._sent[0] == os.getpid() and get_worker_info() is not None:
+        if self._sent and self._is_sent() and get_worker_info() is not None:
             return self._sent[1]
         return current_ranks(self._ranks)
+
+    def _is_sent(self) -> bool:
+        """Return True in a process that was sent the dataset, and not forked."""
+        return self._sent is not None and self._sent[0] == os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_sharded_once()  # A spawned worker cannot see the DataLoader that starts it.

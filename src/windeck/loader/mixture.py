@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.epochs import default_order
 from windeck.loader.schedule import own_ranges
 from windeck.loader.served import Served, add_up, kept_ranges, serve
-from windeck.loader.stream import Stream
+from windeck.loader.stream import EpochRows, Stream, epoch_rows
 from windeck.loader.transforms import Function, MappedStream
 from windeck.loader.visits import (
     AmbiguousDocumentError,
@@ -28,6 +29,7 @@ from windeck.loader.visits import (
 from windeck.loader.weights import (
     MixtureWeights,
     check_parts,
+    check_schedule,
     explain_part_seed,
     explain_weights_change,
     part_seed,
@@ -36,10 +38,10 @@ from windeck.loader.weights import (
 from windeck.orders import Lanes
 from windeck.sources import Batch, Fingerprint, Indices, Source, empty_rows
 from windeck.sources import Stream as StreamProtocol
-from windeck.sources.layouts import check_out, common_layout, gather_into
+from windeck.sources.layouts import check_out, common_layout, is_written, unlike_rows
 from windeck.sources.members import StreamMembers, is_stream, source_members, stream_members
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "position_rows"]
 
 #: An int, float, Fraction or Decimal of at least 0.
 Weight: TypeAlias = Any
@@ -126,7 +128,7 @@ class Mixture:
     ) -> None:
         self.seed = check_integer("seed", seed, most=2**64 - 1)
         self._given = check_parts(parts)
-        self._schedule = list(schedule)
+        self._schedule = check_schedule(schedule)
         weights = {name: weight for name, (_, weight) in self._given.items()}
         self._weights = MixtureWeights(weights, self._schedule, lanes, unit)
         self._slots = self._weights.schedule
@@ -149,6 +151,10 @@ class Mixture:
         self._layout = common_layout(
             {f"part {name!r}": part.methods for name, part in live.items()}
         )
+        #: The epoch that each part was in last; None for a part that is gathered by its stream.
+        self._epochs = [
+            None if stream is None else _epoch_of_part(stream, 0) for stream in self._streams
+        ]
         #: The first part with data, for what is the same in all.
         self._first = next(iter(live.values()))
 
@@ -531,22 +537,50 @@ class Mixture:
         self, positions: ArrayLike, out: Batch | None = None, *, threads: int | None = None
     ) -> Batch:
         """Return the rows of a batch, before `whole` and `present`; parameters as for `gather`."""
-        part, numbers = self.locate(positions)
+        wanted = as_positions(positions)
         if out is not None:
-            check_out(out, self._layout, len(part))
-        groups = list(_group_by_part(part))
-        in_lanes = self._slots.lanes > 1
-        if len(groups) == 1 and not in_lanes:  # The rows of this part are the batch.
-            methods = self._stream(groups[0][0]).methods
-            return methods.gather_rows(numbers, out, **methods.threads_option(threads))
+            check_out(out, self._layout, len(wanted))
+        return self._gather(wanted, out, threads)
+
+    def _gather(
+        self, positions: Indices, out: Batch | None = None, threads: int | None = None
+    ) -> Batch:
+        """Return the rows of checked positions."""
+        part, numbers = self._slots.locate(positions)
+        groups, in_lanes = _group_by_part(part), self._slots.lanes > 1
+        if len(groups) == 1 and out is None and not in_lanes:  # The rows of the part are the batch.
+            return self._gather_part(groups[0][0], numbers, None, threads)
         batch = empty_rows(self._layout, len(part)) if out is None else out
         for index, rows in groups:
-            methods = self._stream(index).methods
             if in_lanes:  # Lanes may be in two epochs of a part, each of which is one call then.
                 rows = rows[np.argsort(numbers[rows])]
-            options = {} if threads is None else methods.threads_option(threads)
-            gather_into(methods, numbers[rows], rows, batch, **options)
+            first, last = int(rows[0]), int(rows[-1])
+            target: Batch | None = None
+            if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):
+                target = {key: array[first : last + 1] for key, array in batch.items()}
+            found = self._gather_part(index, numbers[rows], target, threads)
+            if target is None or not all(is_written(target[key], found.get(key)) for key in target):
+                _copy_rows(found, rows, batch)
         return batch
+
+    def _gather_part(
+        self, part: int, numbers: Indices, out: Batch | None, threads: int | None
+    ) -> Batch:
+        """Return the rows of a part's own positions; a source may not write into `out`."""
+        options: dict[str, Any] = {} if out is None else {"out": out}
+        epoch = self._epochs[part]
+        if epoch is not None:
+            places = numbers - epoch.start
+            # Negative ones are large as unsigned numbers.
+            if np.maximum.reduce(places.view(np.uint64)) < epoch.stop - epoch.start:
+                if threads is not None and epoch.supports_threads:
+                    options["threads"] = threads
+                return epoch.gather(epoch.take(places), **options)
+        stream = self._stream(part)
+        if epoch is not None:  # The part is at another epoch, which the next batches may be in.
+            self._epochs[part] = _epoch_of_part(stream, int(numbers[-1]))
+        options |= stream.methods.threads_option(threads)
+        return stream.methods.gather(numbers, **options)
 
     @property
     def presenter(self) -> object:
@@ -706,9 +740,44 @@ def _as_part(name: str, data: Source | StreamProtocol, seed: int, lanes: int) ->
         raise type(error)(f"part {name!r} is invalid: {error}") from None
 
 
-def _group_by_part(part: Indices) -> Iterator[tuple[int, Indices]]:
-    """Yield each part that occurs, ascending, with its rows."""
+def position_rows(mixture: Mixture) -> EpochRows:
+    """Return the functions that gather the rows of a mixture's positions without checks."""
+    return EpochRows.in_sequence(0, LIMIT, mixture._gather, True)
+
+
+def _epoch_of_part(stream: StreamMembers, position: int) -> EpochRows | None:
+    """Return the functions that gather in the epoch of a part's own position, if there are any."""
+    # Not for a stream of another type: it may gather in a way of its own.
+    return epoch_rows(stream.stream, position) if type(stream.stream) is Stream else None
+
+
+def _group_by_part(part: Indices) -> list[tuple[int, Indices]]:
+    """Return each part that occurs, ascending, with its rows."""
     rows = np.argsort(part, kind="stable")
-    borders = np.flatnonzero(np.diff(part[rows])) + 1
-    for group in np.split(rows, borders) if len(rows) else ():
-        yield int(part[group[0]]), group
+    counts = np.bincount(part).tolist()
+    ends = accumulate(counts)
+    return [
+        (number, rows[end - count : end])
+        for number, (count, end) in enumerate(zip(counts, ends, strict=True))
+        if count
+    ]
+
+
+def _copy_rows(found: Batch, rows: Indices, out: Batch) -> None:
+    """Copy the rows of a part to their places in a batch.
+
+    Raises
+    ------
+    TypeError
+        If keys, dtypes or shapes differ from those of `out`, or the number of rows.
+    """
+    for key, target in out.items():
+        array = found.get(key)
+        if (
+            array is None
+            or array.dtype != target.dtype
+            or array.shape != (len(rows), *target.shape[1:])
+            or len(found) != len(out)
+        ):
+            raise unlike_rows(found, out, len(rows))
+        target[rows] = array

@@ -80,7 +80,7 @@ class Slots:
 
     def locate(self, places: Indices) -> tuple[Indices, Indices]:
         """Return the part at each place, and the number of its earlier samples. O(1) each."""
-        periods, slots = np.divmod(places, self.period)
+        periods, slots = np.divmod(places, len(self.table))
         part = self.table[slots]
         return part, periods * self.counts[part] + self.ranks[slots]
 

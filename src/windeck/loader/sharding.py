@@ -346,15 +346,19 @@ def current_ranks(given: tuple[int, int] | None) -> tuple[int, int]:
     return 0, 1
 
 
-def warn_of_launcher(given: tuple[int, int] | None) -> None:
+def warn_of_launcher(given: tuple[int, int] | None, *, is_forked_worker: bool = False) -> None:
     """Warn at a loop that does not know the rank that a launcher has set, such as `torchrun`.
 
-    Not in a worker of a DataLoader, which need not have the process group of its parent.
+    Of the workers of a DataLoader only in the first one, if it is known to be forked: others need
+    not have the process group of their parent.
     """
     rank, ranks = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if given is not None or not (rank.isdecimal() and ranks.isdecimal() and int(ranks) > 1):
         return
-    if (dist.is_available() and dist.is_initialized()) or get_worker_info() is not None:
+    worker = get_worker_info()
+    if worker is not None and (worker.id > 0 or not is_forked_worker):
+        return
+    if dist.is_available() and dist.is_initialized():
         return
     warn(
         f"RANK={rank} and WORLD_SIZE={ranks} are set, but torch.distributed has no process group "

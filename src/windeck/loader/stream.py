@@ -35,22 +35,36 @@ COUNTED_EPOCHS = 1024
 class EpochRows:
     """The functions that gather the rows of positions of one epoch, looked up once.
 
+    They do not check places. The endless epoch of a mixture has its positions as samples.
+
     Attributes
     ----------
-    start
-        The position at which the epoch begins.
+    start, stop
+        The position at which the epoch begins, and that after its last one.
     slice
         Returns the samples at places [start, stop) of the epoch.
     take
         Returns the samples at some places of the epoch.
     gather
         Returns the rows of samples.
+    supports_threads
+        True if `gather` takes ``threads=``.
     """
 
     start: int
+    stop: int
     slice: Callable[[int, int], Indices]
     take: Callable[[Indices], Indices]
     gather: Callable[..., Batch]
+    supports_threads: bool
+
+    @classmethod
+    def in_sequence(
+        cls, start: int, stop: int, gather: Callable[..., Batch], supports_threads: bool
+    ) -> EpochRows:
+        """Return the functions of an epoch whose places are its samples."""
+        numbers = partial(np.arange, dtype=np.int64)
+        return cls(start, stop, numbers, np.asarray, gather, supports_threads)
 
 
 @explain_options
@@ -559,8 +573,12 @@ def epoch_rows(stream: Stream, position: int) -> EpochRows | None:
     order, source = epochs.order_at(epoch), epochs.source_at(epoch)
     if source.expect is not None or type(order) not in (Permutation, Sequential):
         return None
-    start, gather = here.epoch_start(epoch), source.methods.gather
-    return EpochRows(start, order.slice, order.take, gather)
+    start = here.epoch_start(epoch)
+    span, gather = (start, start + here.length), source.methods.gather
+    supports_threads = here.source.methods.supports_threads
+    if type(order) is Sequential:
+        return EpochRows.in_sequence(*span, gather, supports_threads)
+    return EpochRows(*span, order.slice, order.take, gather, supports_threads)
 
 
 def as_stream(

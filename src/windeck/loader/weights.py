@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -27,6 +27,7 @@ __all__ = [
     "LONGEST_TABLE",
     "MixtureWeights",
     "check_parts",
+    "check_schedule",
     "exact_shares",
     "explain_part_seed",
     "explain_weights_change",
@@ -286,6 +287,17 @@ class MixtureWeights:
             exact = f"rounded by at most {float(error):.2g}" if error else "exact"
             lines.append(f"  shares are {exact}")
         return "\n".join(map(escaped, lines))
+
+
+def check_schedule(schedule: object) -> list[Any]:
+    """Return the entries of a schedule; raise a TypeError for a mapping or no sequence of them."""
+    if isinstance(schedule, Mapping) or not isinstance(schedule, Iterable):
+        cure = "; list(schedule.items()) is one" if isinstance(schedule, Mapping) else ""
+        raise TypeError(
+            "`schedule` must be a list of pairs (position, weights), got "
+            f"{type(schedule).__name__}{cure}"
+        )
+    return list(schedule)
 
 
 def check_parts(parts: object) -> dict[str, tuple[Source | Stream | None, Any]]:

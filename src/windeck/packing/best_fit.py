@@ -18,7 +18,7 @@ from windeck.packing.layout import (
     DocumentLocation,
     Piece,
     RowPieces,
-    check_parts,
+    TooManyParts,
     check_run,
     name_pieces,
 )
@@ -147,10 +147,11 @@ class BestFitEpoch:
         key = _core.hash_words(seed, SHARDS)
         self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
-    def rows(self, indices: Int64s) -> RowPieces:
+    def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
         """Return the pieces of a batch."""
         shards, shard_of, sequences = self._sequences(indices)
-        check_parts(len(shards), len(indices))
+        if len(shards) > most_parts:
+            raise TooManyParts
         fitted = [self._layout.fitted(int(shard)) for shard in shards]
         pieces = _core.fit_pieces([each.fit for each in fitted], shard_of, sequences)
         return RowPieces([each.run for each in fitted], *pieces)
@@ -174,7 +175,7 @@ class BestFitEpoch:
         """Return the pieces of a sequence, in its order."""
         shards, _, _ = self._sequences(np.array([sample]))
         shard = int(shards[0])
-        rows = self.rows(np.array([sample]))
+        rows = self.rows(np.array([sample]), 1)
         found = []
         for start, length in zip(rows.starts, rows.lengths, strict=True):
             found += name_pieces(self._layout.documents, shard, *rows.runs[0].spans(start, length))

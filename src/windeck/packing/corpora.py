@@ -89,7 +89,9 @@ class CorpusMembers:
 
     @property
     def plan_reads(self) -> Callable[..., None] | None:
-        """The function that is told which shards are opened next; None without one."""
+        """The function that is told which shards are opened next; None without one, or in vain."""
+        if self._offered("reads_ahead") is False:
+            return None
         found: Callable[..., None] | None = self._offered("plan_reads")
         return found
 

@@ -22,7 +22,7 @@ from windeck._util.validation import check_integer
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import torch_dtype
 from windeck.documents.protocol import Int64s
-from windeck.packing.epochs import PackedEpoch, present
+from windeck.packing.epochs import PackedEpoch
 from windeck.packing.layout import Piece, check_run
 from windeck.packing.mixed import epoch_layout
 from windeck.packing.options import DEVICE_EPOCHS, framed_sizes
@@ -136,7 +136,7 @@ class DevicePackedSequences:
 
     def present(self, batch: Tensors) -> Tensors:
         """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place."""
-        return present(batch)
+        return self.packed.present(batch)
 
     def check_growth(self, larger: object) -> None:
         """Check documents of a larger source; see `PackedSequences.check_growth`."""
@@ -225,7 +225,7 @@ class DevicePackedEpoch:
             For a sample outside ``[0, len)``; CUDA reports it as a device-side assertion.
         """
         rows = self.gather_row_tensors(samples)
-        return present({**rows, **self._source.whole_tensors(rows)})
+        return self._source.present({**rows, **self._source.whole_tensors(rows)})
 
     def gather_row_tensors(self, samples: Any) -> Tensors:
         """Return ``tokens``, ``position_ids`` and, if it is made, ``targets_mask``."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from windeck import _core
 from windeck._util.indices import as_indices
 from windeck._util.lru_cache import LRUCache
-from windeck._util.validation import check_integer
+from windeck._util.validation import LIMIT, check_integer
 from windeck.columns.columns import aligned_empty
 from windeck.documents.protocol import Int64s
 from windeck.orders import Lanes
@@ -25,15 +25,62 @@ from windeck.packing.layout import (
 )
 from windeck.packing.mixed import epoch_layout
 from windeck.packing.served import Counts, as_ranges
-from windeck.packing.shard_shuffle import ShardShuffleEpoch
+from windeck.packing.shard_shuffle import ShardShuffle, ShardShuffleEpoch
 from windeck.sources import Batch, Fingerprint, Order, empty_rows
+from windeck.sources.protocols import Expect
 
-__all__ = ["PackedEpoch", "fingerprint_of", "present", "whole", "wholes"]
+__all__ = ["PackedEpoch", "PackedRows", "fingerprint_of"]
+
+#: Parts (shards, or blocks of the global order) that rows are written from at a time. A mapped
+#: shard takes two descriptors, of which a process often may have 1,024; a block holds its tokens.
+MAX_PARTS = 64
 
 _EMPTY = np.empty(0, np.int64)
+#: The pieces of no rows.
+_NONE = RowPieces([], np.zeros(1, np.int64), _EMPTY, _EMPTY, _EMPTY)
 
 
-class PackedEpoch:
+class PackedRows:
+    """The arrays of whole batches of packed rows, and the batches as users see them."""
+
+    _layout: PackingLayout
+
+    def whole(self, rows: Batch) -> Batch:
+        """Return the arrays of a batch of these rows as a whole: ``cu_seqlens``, and on request
+        ``document_ids`` and ``max_seqlen``.
+
+        Raises
+        ------
+        ValueError
+            If the batch has 2^31 tokens or more, which exceeds int32, or for ``position_ids`` that
+            do not count from 0 in each segment, as those of `gather_rows` do.
+        """
+        return {key: arrays[0] for key, arrays in self.wholes(rows, 1).items()}
+
+    def wholes(self, rows: Batch, count: int) -> dict[str, list[NDArray[Any]]]:
+        """Return the arrays of `whole` of each of `count` batches of equally many rows, by key."""
+        keys, ids = self._layout.options.keys, rows["position_ids"]
+        offsets: list[NDArray[Any]] = _core.cu_seqlens(ids, count)
+        batches = {"cu_seqlens": offsets}
+        if "document_ids" in keys:
+            shape = (len(ids) // count, *ids.shape[1:])
+            batches["document_ids"] = [_document_ids(one, shape) for one in offsets]
+        if "max_seqlen" in keys:
+            batches["max_seqlen"] = [_max_seqlen(one) for one in offsets]
+        return batches
+
+    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place.
+
+        The values are NumPy arrays or torch tensors.
+        """
+        tokens = batch["tokens"]
+        shown = {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], **batch}
+        del shown["tokens"]
+        return shown
+
+
+class PackedEpoch(PackedRows):
     """The sequences of one epoch, returned by `PackedSequences.at_epoch`.
 
     It has the methods of `PackedSequences`, without the arguments `epoch` and `seed`.
@@ -77,8 +124,17 @@ class PackedEpoch:
         """The fingerprint of the `PackedSequences`, with epoch and seed."""
         return {**fingerprint_of(self._layout), "epoch": self.epoch, "seed": self.seed}
 
-    def expect(self, epochs: Sequence[tuple[Order, Int64s]], following: object) -> None:
-        """Note the order of the next sequences, which a stream tells before it gathers them."""
+    @property
+    def expect(self) -> Expect | None:
+        """The function that notes whether sequences are in lanes; None if no shard is read ahead.
+
+        A stream calls it before it gathers them.
+        """
+        layout = self._layout
+        reads_ahead = isinstance(layout, ShardShuffle) and layout.plan_reads is not None
+        return self._expect if reads_ahead else None
+
+    def _expect(self, epochs: Sequence[tuple[Order, Int64s]], following: object) -> None:
         contents = self._contents
         if isinstance(contents, ShardShuffleEpoch):
             contents.in_lanes = any(isinstance(order, Lanes) for order, _ in epochs)
@@ -86,7 +142,7 @@ class PackedEpoch:
     def gather(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return a batch; see `PackedSequences.gather`."""
         rows = self.gather_rows(indices, out, threads)
-        return present({**rows, **self.whole(rows)})
+        return self.present({**rows, **self.whole(rows)})
 
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return the rows of a batch; see `PackedSequences.gather_rows`."""
@@ -95,7 +151,8 @@ class PackedEpoch:
     def _write(self, indices: Int64s, out: Batch | None, threads: int | None) -> Batch:
         """Write rows with one native call, or with several if they are from too many parts."""
         try:
-            rows = self._contents.rows(indices) if len(indices) else _no_pieces()
+            most = MAX_PARTS if len(indices) > 1 else LIMIT
+            rows = self._contents.rows(indices, most) if len(indices) else _NONE
         except TooManyParts:
             return self._write_halves(indices, out, threads)
         batch: Batch = _core.pack(*rows, **self._pack_options, out=out, threads=threads)
@@ -119,18 +176,6 @@ class PackedEpoch:
         """Return arrays for `count` rows."""
         empty = self._write(_EMPTY, None, 1)
         return empty_rows({key: (a.dtype, a.shape[1:]) for key, a in empty.items()}, count)
-
-    def whole(self, rows: Batch) -> Batch:
-        """Return the batch-wide arrays; see `PackedSequences.whole`."""
-        return whole(rows, self._layout.options.keys)
-
-    def wholes(self, rows: Batch, count: int) -> dict[str, list[NDArray[Any]]]:
-        """Return the arrays of several batches; see `PackedSequences.wholes`."""
-        return wholes(rows, self._layout.options.keys, count)
-
-    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the batch with inputs and targets; see `PackedSequences.present`."""
-        return present(batch)
 
     def blocks_of(self, indices: Any) -> tuple[Int64s, Int64s]:
         """Return pairs (row, shard); see `PackedSequences.blocks_of`."""
@@ -178,26 +223,6 @@ def fingerprint_of(layout: PackingLayout) -> dict[str, str | int]:
     return {**inner, **layout.options.fields, "samples": layout.samples}
 
 
-def wholes(rows: Batch, keys: Sequence[str], count: int) -> dict[str, list[NDArray[Any]]]:
-    """Return the offsets of the documents in each of `count` flattened batches of equally many
-    rows, and what follows from them.
-    """
-    ids = rows["position_ids"]
-    offsets: list[NDArray[Any]] = _core.cu_seqlens(ids, count)
-    batches = {"cu_seqlens": offsets}
-    if "document_ids" in keys:
-        shape = (len(ids) // count, *ids.shape[1:])
-        batches["document_ids"] = [_document_ids(one, shape) for one in offsets]
-    if "max_seqlen" in keys:
-        batches["max_seqlen"] = [_max_seqlen(one) for one in offsets]
-    return batches
-
-
-def whole(rows: Batch, keys: Sequence[str]) -> Batch:
-    """Return the arrays of `wholes` of one batch."""
-    return {key: arrays[0] for key, arrays in wholes(rows, keys, 1).items()}
-
-
 def _document_ids(offsets: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     numbers = np.arange(len(offsets) - 1, dtype=np.int32)
     found = aligned_empty(shape, numbers.dtype)
@@ -209,15 +234,3 @@ def _max_seqlen(offsets: NDArray[Any]) -> NDArray[Any]:
     found = aligned_empty((), np.dtype(np.int32))
     found[...] = np.diff(offsets).max(initial=0)
     return found
-
-
-def present(batch: dict[str, Any]) -> dict[str, Any]:
-    """Replace tokens by inputs and targets, which are views; for arrays and tensors."""
-    tokens = batch["tokens"]
-    shown = {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], **batch}
-    del shown["tokens"]
-    return shown
-
-
-def _no_pieces() -> RowPieces:
-    return RowPieces([], np.zeros(1, np.int64), _EMPTY, _EMPTY, _EMPTY)

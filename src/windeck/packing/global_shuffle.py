@@ -21,7 +21,7 @@ from windeck.packing.layout import (
     DocumentLocation,
     Piece,
     RowPieces,
-    check_parts,
+    TooManyParts,
     overlapping_samples,
     too_few_tokens,
 )
@@ -191,19 +191,21 @@ class GlobalShuffleEpoch:
         key = _core.hash_words(seed, _BLOCKS)
         self.order = layout.index(seed).reordered(seed=key, epoch=epoch)
 
-    def rows(self, indices: Int64s) -> RowPieces:
+    def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
         stride, content = layout.positions_per_sequence, layout.content
         numbers, *pieces = self.order.pieces(indices, stride, content, layout.samples)
-        check_parts(len(numbers), len(indices))
+        if len(numbers) > most_parts:
+            raise TooManyParts
         blocks = [self._block(number) for number in numbers.tolist()]
         rows = RowPieces([block.run for block in blocks], *pieces)
         large = {
             number: _used_places(rows, number) for number, b in enumerate(blocks) if b.is_large
         }
         shards = [blocks[number].shards[places] for number, places in large.items()]
-        check_parts(len(np.unique(np.concatenate(shards))) if shards else 0, len(indices))
+        if shards and len(np.unique(np.concatenate(shards))) > most_parts:
+            raise TooManyParts
         for number, places in large.items():
             rows.runs[number] = layout.mapped_run(blocks[number], places)
         return rows

@@ -19,17 +19,12 @@ __all__ = [
     "Piece",
     "RowPieces",
     "TooManyParts",
-    "check_parts",
     "check_run",
     "locate_document",
     "name_pieces",
     "overlapping_samples",
     "too_few_tokens",
 ]
-
-#: Parts (shards, or blocks of the global order) that rows are written from at a time. A mapped
-#: shard takes two descriptors, of which a process often may have 1,024; a block holds its tokens.
-MAX_PARTS = 64
 
 
 class Piece(NamedTuple):
@@ -68,8 +63,8 @@ class EpochLayout(Protocol):
     #: The shards or blocks of the epoch, in its order.
     order: _core.PartOrder
 
-    def rows(self, indices: Int64s, /) -> RowPieces:
-        """Return the pieces of a batch; raise TooManyParts if it should be split."""
+    def rows(self, indices: Int64s, most_parts: int, /) -> RowPieces:
+        """Return the pieces of a batch; raise TooManyParts for more than `most_parts` parts."""
         ...
 
     def shards_of(self, indices: Int64s, /) -> tuple[Int64s, Int64s]:
@@ -105,13 +100,7 @@ class PackingLayout(Protocol):
 
 
 class TooManyParts(Exception):
-    """Raised for rows of more than `MAX_PARTS` parts: they should be written a few at a time."""
-
-
-def check_parts(parts: int, rows: int) -> None:
-    """Raise TooManyParts for more than MAX_PARTS parts, unless they belong to a single row."""
-    if parts > MAX_PARTS and rows > 1:
-        raise TooManyParts
+    """Raised for rows of more shards, or blocks of the global order, than may be open at a time."""
 
 
 def too_few_tokens(tokens: int, options: Options) -> ValueError:

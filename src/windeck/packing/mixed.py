@@ -67,9 +67,9 @@ class MixedEpoch:
         found: Int64s = stored.take(self._sequences[:])
         return found
 
-    def rows(self, indices: Int64s) -> RowPieces:
+    def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
         """Return the pieces of a batch."""
-        return self._inner.rows(self._sequences.take(indices))
+        return self._inner.rows(self._sequences.take(indices), most_parts)
 
     def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
         """Return pairs (row, shard)."""

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from windeck._core import default_threads
 from windeck._util.html import html_table
@@ -24,7 +23,7 @@ from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.best_fit import BestFitPacking
 from windeck.packing.corpora import CorpusMembers, check_corpus
 from windeck.packing.counting import CorpusPasses
-from windeck.packing.epochs import PackedEpoch, fingerprint_of, present, whole, wholes
+from windeck.packing.epochs import PackedEpoch, PackedRows, fingerprint_of
 from windeck.packing.global_shuffle import GlobalShuffle
 from windeck.packing.layout import PackingLayout, Piece
 from windeck.packing.options import (
@@ -113,7 +112,7 @@ _CACHED_EPOCHS = 4
 
 
 @explain_options
-class PackedSequences:
+class PackedSequences(PackedRows):
     """The documents of a corpus, framed, concatenated, and split into sequences of length L.
 
     Every document is framed as ``[bos] + tokens + [eos]``, without those that are None. An epoch is
@@ -397,29 +396,6 @@ class PackedSequences:
     def gather_rows(self, indices: Any, out: Batch | None = None, threads: int | None = 1) -> Batch:
         """Return ``tokens`` (k, L + 1), ``position_ids`` and, if it is made, ``targets_mask``."""
         return self._first.gather_rows(indices, out, threads)
-
-    def whole(self, rows: Batch) -> Batch:
-        """Return the arrays of a batch of these rows as a whole: ``cu_seqlens``, and on request
-        ``document_ids`` and ``max_seqlen``.
-
-        Raises
-        ------
-        ValueError
-            If the batch has 2^31 tokens or more, which exceeds int32, or for ``position_ids`` that
-            do not count from 0 in each segment, as those of `gather_rows` do.
-        """
-        return whole(rows, self.options.keys)
-
-    def wholes(self, rows: Batch, count: int) -> dict[str, list[NDArray[Any]]]:
-        """Return the arrays of `whole` of each of `count` batches of equally many rows, by key."""
-        return wholes(rows, self.options.keys, count)
-
-    def present(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the batch with ``inputs`` and ``targets``, views of ``tokens``, in its place.
-
-        The values are NumPy arrays or torch tensors.
-        """
-        return present(batch)
 
     def to(self, device: Any) -> DevicePackedSequences:
         """Return these sequences as a source on a device: its batches are tensors, made there.

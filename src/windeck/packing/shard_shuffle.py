@@ -14,7 +14,7 @@ from windeck.packing.layout import (
     DocumentLocation,
     Piece,
     RowPieces,
-    check_parts,
+    TooManyParts,
     check_run,
     name_pieces,
     overlapping_samples,
@@ -106,12 +106,13 @@ class ShardShuffleEpoch:
         key = _core.hash_words(seed, SHARDS)
         self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
-    def rows(self, indices: Int64s) -> RowPieces:
+    def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
         """Return the pieces of a batch."""
         layout = self._layout
         stride, content = layout.positions_per_sequence, layout.content
         found = self.order.pieces(indices, stride, content, layout.samples)
-        check_parts(len(found[0]), len(indices))
+        if len(found[0]) > most_parts:
+            raise TooManyParts
         if layout.plan_reads is not None and len(found[0]):
             is_range = int(indices[-1]) - int(indices[0]) == len(indices) - 1
             layout.plan_reads(self.order, int(found[0][0]), is_range and not self.in_lanes)

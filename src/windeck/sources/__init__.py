@@ -12,7 +12,7 @@ No base class is needed, only the methods. A source::
             return {"x": indices.astype(np.float32) ** 2}
 """
 
-from windeck.sources.layouts import empty_rows
+from windeck._core import empty_rows
 from windeck.sources.members import gather_rows, present, whole
 from windeck.sources.protocols import (
     Batch,

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from windeck.columns.columns import aligned_empty
+from windeck._core import empty_rows
+from windeck._util.text import plural
 from windeck.sources.members import BatchMethods
-from windeck.sources.protocols import Batch, Indices
+from windeck.sources.protocols import Batch
 
 __all__ = [
     "Layout",
@@ -18,9 +19,9 @@ __all__ = [
     "check_written",
     "common_layout",
     "difference",
-    "empty_rows",
-    "gather_into",
+    "is_written",
     "layout_of",
+    "unlike_rows",
 ]
 
 #: dtype and shape of one row, by key.
@@ -30,13 +31,19 @@ Layout: TypeAlias = "dict[str, tuple[np.dtype[Any], tuple[int, ...]]]"
 def layout_of(data: BatchMethods) -> Layout:
     """Return dtype and shape of a row of a source or stream by key. Gathers no rows."""
     rows = data.gather_rows(np.empty(0, np.int64))
+    if not isinstance(rows, dict) or not rows:
+        found = "an empty dict" if rows == {} else f"a {type(rows).__name__}"
+        raise TypeError(f"its gather returned {found}, expected a dict of arrays")
     for key, array in rows.items():
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            kind = "array of objects" if isinstance(array, np.ndarray) else type(array).__name__
+            raise TypeError(f"{key!r} is of type {kind}, expected a NumPy array of values")
         if array.shape[:1] != (0,):
             raise ValueError(
                 f"{key!r} has shape {array.shape} in a batch of no rows, expected 0 rows: whole() "
                 "returns arrays of the whole batch"
             )
-    return {key: (array.dtype, array.shape[1:]) for key, array in rows.items()}
+    return _layout_of_arrays(rows)
 
 
 def common_layout(parts: Mapping[str, BatchMethods]) -> Layout:
@@ -51,18 +58,18 @@ def common_layout(parts: Mapping[str, BatchMethods]) -> Layout:
 
     Raises
     ------
-    ValueError
-        If a part differs from the first; it names the part and the key.
+    TypeError, ValueError
+        If a batch of a part is no dict of arrays, or if a part differs from the first; it names the
+        part and the key.
     """
     seen: list[tuple[Layout, Layout, dict[str, str]]] = []
     first = next(iter(parts))
     for name, part in parts.items():
         try:
             layout = layout_of(part)
-        except ValueError as error:
-            raise ValueError(f"{name} does not fit: {error}") from None
-        shown = part.complete(empty_rows(layout, 0))
-        views = {key: (array.dtype, array.shape[1:]) for key, array in shown.items()}
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} does not fit: {error}") from None
+        views = _layout_of_arrays(part.complete(empty_rows(layout, 0)))
         seen.append((layout, views, dict(part.torch_dtypes)))
         differs = difference(layout, seen[0][0]) or difference(views, seen[0][1])
         if seen[-1][2] != seen[0][2]:
@@ -86,66 +93,44 @@ def difference(one: Layout, other: Layout) -> str | None:
     return None
 
 
-def empty_rows(layout: Layout, count: int) -> Batch:
-    """Return uninitialised arrays of `count` rows, each 64-byte aligned."""
-    batch: Batch = {}
-    for key, (dtype, shape) in layout.items():
-        batch[key] = aligned_empty((count, *shape), dtype)
-    return batch
-
-
-def gather_into(
-    data: BatchMethods, indices: Indices, rows: Indices, out: Batch, **options: Any
-) -> None:
-    """Gather samples of a source or stream into `rows` of `out`.
-
-    Adjacent ascending rows are written in place. Other rows, and those of a source that does not
-    write into `out`, are copied once, by one call of NumPy for each key.
-
-    Raises
-    ------
-    TypeError
-        If dtypes or shapes differ from those of `out`.
-    """
-    first, last = int(rows[0]), int(rows[-1])
-    adjacent = last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all())
-    target = {key: array[first : last + 1] for key, array in out.items()} if adjacent else None
-    if target is not None:
-        options["out"] = target
-    batch = data.gather(indices, **options)
-    if target is not None and all(_is_in(array, batch.get(key)) for key, array in target.items()):
-        return
-    expected = {key: (array.dtype, array.shape[1:]) for key, array in out.items()}
-    found = {key: (array.dtype, array.shape[1:]) for key, array in batch.items()}
-    differs = difference(found, expected)
-    if differs:
-        raise TypeError(f"a batch {differs}: rows of a source must be alike in all batches")
-    for key, array in batch.items():
-        out[key][rows] = array
+def unlike_rows(batch: Batch, out: Batch, count: int) -> TypeError:
+    """Return the error for rows of a part that do not fit into `count` rows of a batch."""
+    differs = difference(_layout_of_arrays(batch), _layout_of_arrays(out))
+    if differs is None:
+        key, size = next((key, len(a)) for key, a in batch.items() if len(a) != count)
+        rows = plural(size, "row")
+        return TypeError(f"a source gave {rows} of {key!r} for {plural(count, 'sample')}")
+    return TypeError(f"a batch {differs}: rows of a source must be alike in all batches")
 
 
 def check_out(out: Batch, layout: Layout, count: int) -> None:
-    """Raise a ValueError if arrays to write into do not have this layout and number of rows."""
+    """Raise an error if `out` is no dict of arrays of this layout and number of rows."""
+    if not isinstance(out, dict):
+        raise TypeError(f"`out` must be a dict of arrays, got {type(out).__name__}")
     for key, array in out.items():
         if array.shape[:1] != (count,):
             raise ValueError(f"`out` has {key!r} of shape {array.shape}, expected {count} rows")
-    differs = difference({key: (a.dtype, a.shape[1:]) for key, a in out.items()}, layout)
+    differs = difference(_layout_of_arrays(out), layout)
     if differs:
-        raise ValueError(f"`out` {differs}, as the rows of this stream")
+        raise ValueError(f"`out` {differs}, unlike the rows of this stream")
 
 
 def check_written(batch: Batch, out: Batch) -> None:
     """Raise a TypeError if a source did not write into `out`."""
     for key, array in out.items():
-        if not _is_in(array, batch.get(key)):
+        if not is_written(array, batch.get(key)):
             raise TypeError(
                 f"the source gave an array of its own for {key!r} instead of writing into `out`"
             )
 
 
-def _is_in(target: NDArray[Any], found: NDArray[Any] | None) -> bool:
+def is_written(target: NDArray[Any], found: NDArray[Any] | None) -> bool:
     """Return whether a gathered array is the array that was given to write into."""
     return not target.size or (found is not None and found.ctypes.data == target.ctypes.data)
+
+
+def _layout_of_arrays(batch: Batch) -> Layout:
+    return {key: (array.dtype, array.shape[1:]) for key, array in batch.items()}
 
 
 def _describe(of_key: tuple[np.dtype[Any], tuple[int, ...]]) -> str:

@@ -124,6 +124,8 @@ def describe_table(
     told = [*notes, *_notes(table, roles, total if is_sample else None)]
     if kinds == "CSV" and "binary" in types.values():
         told.append("some text is not UTF-8: encoding='latin-1', 'cp1252' or its own reads it")
+    if kinds == "CSV":
+        told += _mixed_decimals(first)
     code = _code(path, table, roles, columns, options)
     return Description(path, "table", summary, facts, columns, told, code)
 
@@ -240,6 +242,29 @@ def _read_options(file: DataFile, roles: _Roles) -> dict[str, Any]:
         "dtype": "float64" if decimals else None,
     }
 
+
+def _mixed_decimals(file: DataFile) -> list[str]:
+    """Return a question about each column of text that is numbers with commas and with points."""
+    names = [field.name for field in file.schema if is_categorical(value_type(field.type))]
+    head = first_rows([file], names, FIRST_ROWS) if names else pa.table({})
+    questions = []
+    for name in head.column_names:
+        texts = [text.strip() for text in head[name].drop_null().unique().to_pylist()]
+        commas = [text for text in texts if _WITH_COMMA.fullmatch(text)]
+        points = [text for text in texts if _WITH_POINT.fullmatch(text)]
+        numbers = (
+            len(commas) + len(points) + sum(_INTEGER.fullmatch(text) is not None for text in texts)
+        )
+        if commas and points and numbers == len(texts):
+            questions.append(
+                f"is the comma in {commas[0]!r} a decimal point, as the point in {points[0]!r} of "
+                f"column {name!r}? It is read as text; with one of them in the file it is numbers"
+            )
+    return questions
+
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?\d*,\d+"), re.compile(r"[+-]?\d*\.\d+")
 
 _READABLE = (
     *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal),
