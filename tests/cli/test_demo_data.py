@@ -65,7 +65,8 @@ def infer(tmp_path: Path) -> Callable[..., Inferred]:
         lines = [re.search(rf"^  {name} +(.*)$", out, re.M) for name in Inferred._fields[:3]]
         found = ["" if line is None else line[1] for line in lines]
         assert all(found) == ("expected at least 24" in err), err
-        return Inferred(*found, err.removeprefix("windeck demo: ").strip())
+        time, series, target = found
+        return Inferred(time, series, target, err.removeprefix("windeck demo: ").strip())
 
     return infer
 
