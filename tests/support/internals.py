@@ -138,8 +138,6 @@ if TYPE_CHECKING:
     from windeck.loader.schedule import own_ranges as own_ranges
     from windeck.loader.sharding import Exclusions as Exclusions
     from windeck.loader.sharding import Sharding as Sharding
-    from windeck.loader.state import load_stream_position as load_stream_position
-    from windeck.loader.state import stream_state as stream_state
     from windeck.loader.weights import exact_shares as exact_shares
     from windeck.loader.weights import slot_counts as slot_counts
     from windeck.packing.served import place_documents as place_documents
@@ -355,7 +353,6 @@ ATTRIBUTES = {
     "schedulers",
     "seconds",
     "sharding",
-    "shards",
     "shared",
     "slots",
     "spare",
