@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from windeck.cli.output import format_size as format_size
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
-    from windeck.cli.tree import Leaf as Leaf
     from windeck.cli.tree import lines as tree_lines
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
