@@ -141,7 +141,7 @@ def test_ranges_are_sorted_and_merged(order: Any) -> None:
     packed = PackedSequences(corpus(), sequence_length=16, order=order)
     expected = packed.count_served([(0, 3), (4, 7)])
     assert expected != packed.count_served([(0, 7)])
-    for ranges in itertools.permutations([(4, 6), (8, 8), (0, 2), (6, 7), (2, 3)]):
+    for ranges in itertools.permutations([(4, 6), (1, 1), (0, 2), (6, 7), (2, 3)]):
         assert packed.count_served(list(ranges)) == expected
     assert packed.count_served([]) == packed.count_served([(3, 3)]) == (0, 0, 0)
 
