@@ -47,7 +47,7 @@ DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")
 
 
 class Inferred(NamedTuple):
-    """What the demo says of a file of fewer rows than it can train on."""
+    """The columns that the demo prints of a file with fewer rows than it can train on."""
 
     time: str
     series: str
@@ -65,7 +65,8 @@ def infer(tmp_path: Path) -> Callable[..., Inferred]:
         lines = [re.search(rf"^  {name} +(.*)$", out, re.M) for name in Inferred._fields[:3]]
         found = ["" if line is None else line[1] for line in lines]
         assert all(found) == ("expected at least 24" in err), err
-        return Inferred(*found, err.removeprefix("windeck demo: ").strip())
+        time, series, target = found
+        return Inferred(time, series, target, err.removeprefix("windeck demo: ").strip())
 
     return infer
 
@@ -350,7 +351,7 @@ def test_shape_order_and_types(curve: pa.Table) -> None:
 
 
 def test_another_seed_gives_another_curve(curve: pa.Table, tmp_path: Path) -> None:
-    """That equal seeds give equal files is a test of all files of the demo."""
+    """Files of equal seeds are compared in another test, with all files of the demo."""
     code, _, _ = command("demo", "--files-only", "--seed", "6", "--out", str(tmp_path / "six"))
     other = pq.read_table(tmp_path / "six" / "load-curve.parquet")
     assert code == 0

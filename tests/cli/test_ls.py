@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.internals import Leaf, format_size, original, plant
+from support.internals import format_size, original, plant
 from support.internals import tree_lines as lines
 from support.programs import assert_not_imported
 from support.view_cases import Fresh, model, refused, run, run_json, saved, url
@@ -296,7 +296,7 @@ def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch)
     assert line.split()[-1] == "?"
 
 
-def leaf(held: int = 2, remark: str = "") -> Leaf:
+def leaf(held: int = 2, remark: str = "") -> tuple[tuple[str, str, str, str], int, int]:
     return ("", "", "", remark), 1, held
 
 

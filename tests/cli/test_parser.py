@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from argparse import Namespace
 from typing import Any
 
 import pytest
 
-from support.internals import Namespace
 from support.programs import assert_not_imported, command
 from windeck.cli.main import VIEW_COMMANDS, view_parser
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.internals import check_dtype
-from windeck import _core
+from windeck import Table, _core
 from windeck.columns import DTYPES, dtype_name, is_bits, tensor_from_bits, torch_dtype
 
 
@@ -22,7 +21,7 @@ def test_the_table_agrees_with_numpy_torch_and_the_core(name: str) -> None:
     if known.storage is not None:
         values = np.zeros(3, known.storage)
         _core.Column(values, dtype=name, name="x")
-        check_dtype("x", values.dtype)
+        assert Table.from_columns({"x": values})["x"].dtype == known.storage
     if known.floating is not None:
         assert 8 * known.itemsize == max(known.floating.top.bit_length() + 1, 8)
 

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from support.doomed import Points, child
-from support.internals import LOCKS, TRAILER_BYTES, lock_number, object_key, original, plant
+from support.internals import lock_number, object_key, original, plant
 from support.object_servers import Bucket
 from windeck.io import ObjectCache, checked_cache, filesystem
 
-_TRAILER = TRAILER_BYTES
+#: Bytes behind an object: a mark, its length and a digest; and locks of a folder.
+_TRAILER, LOCKS = 8 + 8 + 16, 256
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from support.internals import MISSING_WORDS as WORDS
 from support.internals import planted
 
 USUAL = [
@@ -243,10 +242,3 @@ def test_integers_that_a_float_rounds_are_refused(tmp_path: Path, reader: str) -
     path.write_text("x\n1\n-9223372036854775808\n?\n9223372036854775807\n")
     table = READERS[reader](path)
     assert table["x"][[0, 1, 3]].tolist() == [1, -(2**63), 2**63 - 1]
-
-
-def test_words_are_those_that_arrow_knows_and_more() -> None:
-    from pyarrow import csv
-
-    known = {*WORDS, *csv.ConvertOptions().null_values}
-    assert {word.strip('"') for word in USUAL} <= known

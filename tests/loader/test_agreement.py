@@ -10,7 +10,6 @@ import torch.distributed as dist
 import windeck as wd
 from models.oracle import Numbers
 from support.gangs import gang
-from support.internals import check_agreement
 
 
 def tried(action: Any) -> str:
@@ -23,13 +22,14 @@ def tried(action: Any) -> str:
 
 
 def compared(rank: int, ranks: int) -> str:
-    return tried(lambda: check_agreement({"same": [1], "other": "a" if rank == 1 else "b"}))
+    loader = wd.Loader(Numbers(12), batch_size=3 if rank == 1 else 2)
+    return tried(lambda: next(iter(loader)))
 
 
-def test_fields_are_compared() -> None:
+def test_ranks_of_equal_values_are_named_together() -> None:
     found = gang(3, compared)
     assert found == [found[0]] * 3
-    assert "must agree on other, got 'a' on rank 1, 'b' on ranks 0, 2; expected" in found[0]
+    assert "must agree on `batch_size`, got 3 on rank 1, 2 on ranks 0, 2; expected" in found[0]
 
 
 def unlike(rank: int, ranks: int) -> list[str]:

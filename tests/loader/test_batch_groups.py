@@ -23,7 +23,6 @@ from models.oracle import Numbers
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
 from support.internals import (
-    BATCH_GROUP_BYTES,
     BatchBuilder,
     PinnedGather,
     assign,
@@ -159,7 +158,7 @@ def test_a_group_is_about_a_mebibyte() -> None:
     nbytes = sum(tensor.nbytes for tensor in loader.peek().values())
     source.calls.clear()
     list(loader)
-    most = round(BATCH_GROUP_BYTES / nbytes)
+    most = round((1 << 20) / nbytes)
     assert max(source.calls) == most * 1000
     assert most > 1
     source.calls.clear()

@@ -16,7 +16,6 @@ from models.mixture_model import CountedInLanes, Shared
 from models.oracle import Numbers
 from models.packed_model import assert_same
 from support.internals import (
-    LONGEST_TABLE,
     Slots,
     SlotSchedule,
     exact_shares,
@@ -25,6 +24,7 @@ from support.internals import (
     slot_counts,
 )
 from support.mixture_cases import packed_parts
+from support.text_mixtures import LONGEST_TABLE
 from windeck import BlockPermutation, Lanes, Loader, Mixture, Permutation, Sequential, Stream
 from windeck._util import LIMIT
 

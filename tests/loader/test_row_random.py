@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.internals import RowRandom, philox
+from support.internals import philox
+from support.row_randoms import row_random
 
 #: Counter, key and words of Philox4x32-10 in the known answers of Random123.
 KNOWN = [
@@ -34,30 +35,30 @@ POSITIONS = np.array([0, 1, 2**32 - 1, 2**32, 2**62], np.int64)
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0,)])
 def test_a_row_has_its_numbers_in_any_batch(shape: tuple[int, ...]) -> None:
-    together = RowRandom(3, POSITIONS)
+    together = row_random(3, POSITIONS)
     whole = [together.uniform(*shape), together.normal(*shape), together.integers(-2, 9, *shape)]
     assert [one.shape for one in whole] == [(5, *shape)] * 3
     for row in range(5):
-        alone = RowRandom(3, POSITIONS[row : row + 1])
+        alone = row_random(3, POSITIONS[row : row + 1])
         drawn = [alone.uniform(*shape), alone.normal(*shape), alone.integers(-2, 9, *shape)]
         for one, other in zip(whole, drawn, strict=True):
             assert np.array_equal(one[row], other[0])
-        ours = [RowRandom(3, p).generator(r).random(4) for p, r in ((POSITIONS, row),)]
+        ours = [row_random(3, p).generator(r).random(4) for p, r in ((POSITIONS, row),)]
         assert np.array_equal(ours[0], alone.generator(0).random(4))
 
 
 def test_seeds_positions_and_calls_are_independent() -> None:
-    drawn = [RowRandom(seed, POSITIONS).uniform(2) for seed in (3, 4)]
-    random = RowRandom(3, POSITIONS)
+    drawn = [row_random(seed, POSITIONS).uniform(2) for seed in (3, 4)]
+    random = row_random(3, POSITIONS)
     drawn += [random.uniform(2), random.uniform(2)]
     assert np.array_equal(drawn[0], drawn[2])
     different = np.concatenate([drawn[0], drawn[1], drawn[3]]).ravel()
     assert len(np.unique(different)) == different.size
-    assert RowRandom(3, POSITIONS).uniform(2)[0].tolist() == drawn[0][0].tolist()
+    assert row_random(3, POSITIONS).uniform(2)[0].tolist() == drawn[0][0].tolist()
 
 
 def test_numbers_are_uniform_and_normal() -> None:
-    random = RowRandom(1, np.arange(20_000))
+    random = row_random(1, np.arange(20_000))
     numbers = random.uniform(5)
     assert 0 <= numbers.min() < 1e-4
     assert 1 - 1e-4 < numbers.max() < 1

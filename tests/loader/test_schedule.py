@@ -15,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.internals import (
-    LONGEST_PERIOD,
-    LONGEST_TABLE,
     Slots,
     SlotSchedule,
     assign_slots,
     exact_shares,
     slot_counts,
 )
+from support.text_mixtures import LONGEST_PERIOD, LONGEST_TABLE
 from windeck._util import LIMIT
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from models.oracle import Numbers, Run, one_step
 from models.packing_model import Model, ModelCorpus
-from support.internals import add_up, kept_ranges
 from support.packing_cases import QUIET, packing
 from windeck import Loader, Mixture, PackedSequences, Permutation, Stream, Table, Windows
 from windeck.loader import Served
+from windeck.sources import gather_rows, present, whole
 
 
 def corpus(shards: int, seed: int, **options: Any) -> ModelCorpus:
@@ -351,8 +351,12 @@ def test_a_state_without_steps_counts_what_is_before_its_position() -> None:
 
 
 def test_ranges_to_skip_are_checked() -> None:
-    assert kept_ranges(10, [(2, 4), (3, 5), (7, 7), (9, 20)]) == ((0, 2), (5, 9))
     stream = Stream(Numbers(9))
+    assert stream.served(10, skipped=[(2, 4), (3, 5), (7, 7), (9, 20)]).samples == 6
+    ranges = [(a, b) for a in range(7) for b in range(a, 7)]
+    for one, two in itertools.product(ranges, repeat=2):  # in any order, and over each other
+        left = set(range(5)) - set(range(*one)) - set(range(*two))
+        assert stream.served(5, skipped=[one, two]).samples == len(left)
     for wrong in ([(4, 2)], [(-1, 2)]):
         with pytest.raises(ValueError, match="must be at least"):
             stream.served(5, skipped=wrong)
@@ -362,10 +366,35 @@ def test_ranges_to_skip_are_checked() -> None:
         stream.served(-1)
 
 
-def test_a_sum_with_an_unknown_number_is_unknown() -> None:
-    def given_as_iterator() -> Iterator[int | None]:
-        yield from (1, None, 2)
+class Uncounted:
+    """Sequences of which nothing is known but their number."""
 
-    assert add_up(given_as_iterator()) is None
-    assert add_up([1, 2]) == 3
-    assert add_up([]) == 0
+    fingerprint: ClassVar[dict[str, str | int]] = {"uncounted": "sequences"}
+
+    def __init__(self, packed: PackedSequences) -> None:
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def gather(self, indices: Any, out: Any = None) -> Any:
+        return gather_rows(self.packed, indices)
+
+    def whole(self, rows: Any) -> Any:
+        return whole(self.packed, rows)
+
+    def present(self, batch: Any) -> Any:
+        return present(self.packed, batch)
+
+
+def test_a_sum_with_an_unknown_number_is_unknown() -> None:
+    """Tokens of a mixture, where one of its parts has none."""
+    packed = PackedSequences(corpus(2, 0), sequence_length=4)
+    counted, uncounted = Stream(packed), Stream(Uncounted(packed))
+    tokens = counted.served(6).tokens
+    assert tokens is not None
+    assert Mixture({"a": (counted, 1), "b": (counted, 1)}).served(12).tokens == 2 * tokens
+    for parts in ({"a": (counted, 1), "b": (uncounted, 1)}, {"b": (uncounted, 1)}):
+        served = Mixture(parts).served(12)
+        assert served.samples == 12
+        assert (served.tokens, served.documents_begun, served.documents_finished) == (None,) * 3

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import windeck as wd
-from support.internals import PinnedGather, RowRandom, stream_members
+from support.internals import PinnedGather, stream_members
+from support.row_randoms import row_random
 from windeck import Loader, Mixture, Stream
 from windeck._core import hash_words
 from windeck.loader import MappedStream
@@ -393,7 +394,7 @@ def test_samples_have_the_lists_of_their_rows(first: bool) -> None:
     stream = before.map(some_ids, seed=3, collate=padded)
     positions = np.arange(60)
     found = stream.gather(positions)
-    random = RowRandom(hash_words(3, 2) if first else 3, positions)
+    random = row_random(hash_words(3, 2) if first else 3, positions)
     for row, sample in enumerate(plain.samples(positions)):
         wanted = table.gather([sample])
         ids, weights = wanted["seen"], wanted["seen_weights"]

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from models.packing_model import Model, ModelCorpus
-from support.internals import PACKED_KEYS as KEYS
 from support.internals import DeviceBatchBuilder, assign, inside, plant, planted
 from support.meta_device import META, moved
 from support.packing_cases import QUIET, WAYS, corpus, models, packing
 from windeck import Loader, Mixture, PackedSequences, Stream
 from windeck.loader import as_tensors
+
+#: Further keys of a batch.
+KEYS = ("targets_mask", "document_ids", "max_seqlen")
 
 DEVICES = [
     "cpu",

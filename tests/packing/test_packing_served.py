@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus
-from support.internals import as_ranges, place_documents
+from support.internals import place_documents
 from support.packing_cases import QUIET, corpus, models, packing
 from windeck import PackedSequences
 
@@ -135,10 +136,14 @@ def test_counts_are_the_same_after_pickling() -> None:
     assert again.count_served([(3, 50)]) == packed.count_served([(3, 50)])
 
 
-def test_ranges_are_sorted_and_merged() -> None:
-    found = as_ranges([(4, 6), (8, 8), (0, 2), (6, 7), (2, 3)])
-    assert found.tolist() == [[0, 3], [4, 7]]
-    assert as_ranges([]).shape == (0, 2)
+@pytest.mark.parametrize("order", ["shards", "mixed", "global"])
+def test_ranges_are_sorted_and_merged(order: Any) -> None:
+    packed = PackedSequences(corpus(), sequence_length=16, order=order)
+    expected = packed.count_served([(0, 3), (4, 7)])
+    assert expected != packed.count_served([(0, 7)])
+    for ranges in itertools.permutations([(4, 6), (1, 1), (0, 2), (6, 7), (2, 3)]):
+        assert packed.count_served(list(ranges)) == expected
+    assert packed.count_served([]) == packed.count_served([(3, 3)]) == (0, 0, 0)
 
 
 def test_documents_are_placed_by_their_tokens() -> None:

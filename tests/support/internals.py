@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from windeck.cli.output import format_size as format_size
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
-    from windeck.cli.parser import Namespace as Namespace
-    from windeck.cli.tree import Leaf as Leaf
     from windeck.cli.tree import lines as tree_lines
-    from windeck.columns.dtypes import check_dtype as check_dtype
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
     from windeck.documents.counts import footer_counts as footer_counts
@@ -56,14 +53,11 @@ if TYPE_CHECKING:
     from windeck.documents.token_files import read_array as read_array
     from windeck.documents.tokenization import tokenize as tokenize
     from windeck.documents.tokenization import tokenizer_name as tokenizer_name
-    from windeck.documents.verification import PRIME as PRIME
     from windeck.documents.verification import combine_digests as combine_digests
     from windeck.documents.verification import file_digest as file_digest
     from windeck.io.blocks import RangedIpcFile as RangedIpcFile
     from windeck.io.blocks import RangedParquetFile as RangedParquetFile
     from windeck.io.blocks import unchanged as unchanged
-    from windeck.io.cache import _LOCKS as LOCKS
-    from windeck.io.cache import _TRAILER_BYTES as TRAILER_BYTES
     from windeck.io.cache import _lock_number as lock_number
     from windeck.io.cache import object_key as object_key
     from windeck.io.clients import ArrowClient as ArrowClient
@@ -71,46 +65,30 @@ if TYPE_CHECKING:
     from windeck.io.clients import WrongAnswer as WrongAnswer
     from windeck.io.clients import _s3_options as s3_options
     from windeck.io.clients import connect as connect
-    from windeck.io.csv_options import WORDS as MISSING_WORDS
-    from windeck.io.csv_times import parse_times as parse_times
     from windeck.io.footers import ipc_layout as ipc_layout
-    from windeck.io.ranges import REQUESTS as REMOTE_REQUESTS
     from windeck.io.ranges import merge_ranges as merge_ranges
     from windeck.io.remote import Mount as Mount
     from windeck.io.remote import _classify as classify_error
     from windeck.io.remote import mount_url as mount_url
-    from windeck.io.row_reader import LOCAL_THREADS as LOCAL_THREADS
     from windeck.io.row_reader import _Workers as Workers
-    from windeck.loader.agreement import check_agreement as check_agreement
     from windeck.loader.batch import BatchBuilder as BatchBuilder
     from windeck.loader.batch import PinnedGather as PinnedGather
     from windeck.loader.batch import split_rows as split_rows
     from windeck.loader.batch import split_tensor as split_tensor
-    from windeck.loader.batch_groups import GROUP_BYTES as BATCH_GROUP_BYTES
     from windeck.loader.device import DeviceBatchBuilder as DeviceBatchBuilder
     from windeck.loader.device import DeviceOrder as DeviceOrder
     from windeck.loader.device import builder_on_device as builder_on_device
     from windeck.loader.pace import Pace as Pace
     from windeck.loader.prefetch import Prefetcher as Prefetcher
-    from windeck.loader.row_random import RowRandom as RowRandom
     from windeck.loader.row_random import philox as philox
     from windeck.loader.schedule import Slots as Slots
     from windeck.loader.schedule import SlotSchedule as SlotSchedule
     from windeck.loader.schedule import assign_slots as assign_slots
     from windeck.loader.schedule import own_ranges as own_ranges
-    from windeck.loader.served import add_up as add_up
-    from windeck.loader.served import kept_ranges as kept_ranges
     from windeck.loader.sharding import Exclusions as Exclusions
     from windeck.loader.sharding import Sharding as Sharding
-    from windeck.loader.shared_position import MOST_LOOPS as MOST_LOOPS
-    from windeck.loader.state import load_stream_position as load_stream_position
-    from windeck.loader.state import stream_state as stream_state
-    from windeck.loader.weights import LONGEST_PERIOD as LONGEST_PERIOD
-    from windeck.loader.weights import LONGEST_TABLE as LONGEST_TABLE
     from windeck.loader.weights import exact_shares as exact_shares
     from windeck.loader.weights import slot_counts as slot_counts
-    from windeck.packing.options import KEYS as PACKED_KEYS
-    from windeck.packing.served import as_ranges as as_ranges
     from windeck.packing.served import place_documents as place_documents
     from windeck.preparation.engines import run_tasks as run_tasks
     from windeck.preparation.plan import SourceFile as SourceFile
@@ -119,26 +97,17 @@ if TYPE_CHECKING:
     from windeck.preparation.widening import wider_types as wider_types
     from windeck.sources.members import source_members as source_members
     from windeck.sources.members import stream_members as stream_members
-    from windeck.table.first_pass import _FORMAT as FIRST_PASS_FORMAT
     from windeck.table.first_pass import FirstPass as FirstPass
     from windeck.table.first_pass import _decode as decode_first_pass
     from windeck.table.first_pass import _encode as encode_first_pass
     from windeck.table.group_cache import GroupCache as GroupCache
-    from windeck.windows.device import DeviceWindows as DeviceWindows
     from windeck.windows.index import WindowSpan as WindowSpan
 
 #: The imported names that differ from the names in windeck.
 __all__ = [
-    "BATCH_GROUP_BYTES",
-    "FIRST_PASS_FORMAT",
-    "LOCKS",
-    "MISSING_WORDS",
     "OPCODES",
     "OPTION_NOTES",
     "OPTION_WORDS",
-    "PACKED_KEYS",
-    "REMOTE_REQUESTS",
-    "TRAILER_BYTES",
     "Workers",
     "classify_error",
     "decode_first_pass",
@@ -315,7 +284,6 @@ ATTRIBUTES = {
     "schedulers",
     "seconds",
     "sharding",
-    "shards",
     "shared",
     "slots",
     "spare",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from support.internals import load_stream_position as load_position
-from support.internals import stream_members
-from support.internals import stream_state as state_of
+from windeck.loader import IterDataset
 from windeck.sources import Stream
 
 __all__ = ["load_stream_position", "stream_state"]
@@ -15,9 +13,11 @@ __all__ = ["load_stream_position", "stream_state"]
 
 def stream_state(stream: Stream, position: int) -> dict[str, Any]:
     """Return the state of a stream at a position."""
-    return state_of(stream_members(stream), position)
+    return dict(IterDataset(stream, batch_size=1, position=position).state_dict())
 
 
 def load_stream_position(stream: Stream, state: Mapping[str, Any]) -> int:
     """Return the position in a state of a stream; raises as the loader."""
-    return load_position(stream_members(stream), state)
+    dataset = IterDataset(stream, batch_size=1)
+    dataset.load_state_dict(state)
+    return dataset.position
