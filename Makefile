@@ -157,7 +157,7 @@ test-cpp-aarch64: $(VENV)/.wheels  ## the core's own tests, cross-compiled by zi
 	ZIG=$(ZIG) ZIG_TARGET=aarch64-linux-gnu.2.28 $(CMAKE_CPP) -B build/aarch64 \
 		--toolchain packaging/zig.cmake -DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64 > /dev/null
 	$(BIN)/cmake --build build/aarch64
-	QEMU_LD_PREFIX=$(QEMU_LD_PREFIX) $(BIN)/ctest --test-dir build/aarch64 --output-on-failure
+	QEMU_LD_PREFIX=$(QEMU_LD_PREFIX) WINDECK_EMULATED=1 $(BIN)/ctest --test-dir build/aarch64 --output-on-failure
 
 clean:  ## remove what was built, the environment excepted
 	rm -rf build dist out

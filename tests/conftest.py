@@ -4,10 +4,11 @@ import gc
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from support.demo_folder import demo_folder
 from support.forked import finalized, forked
@@ -51,8 +52,11 @@ __all__ = [
 
 pytest_plugins = ["support.crashes", "support.missing_packages"]
 
-# No test may fail because a machine is busy.
-settings.register_profile("windeck", deadline=None)
+# No test may fail because a machine is busy. Where torch is not installed, tests that need it fail
+# before they are skipped: no smaller examples are looked for, which takes minutes for each.
+SMALLER = [Phase.shrink, Phase.explain] if find_spec("torch") else []
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target, *SMALLER]
+settings.register_profile("windeck", deadline=None, phases=PHASES)
 settings.load_profile("windeck")
 
 

@@ -34,8 +34,12 @@ if "torch" not in MISSING:
 
 
 #: Files of tests that start programs with torch, and wait for or compare what they do.
-WAITING = ("test_ddp.py", "test_examples_beijing.py", "test_loader_killed.py")
-WAITING += ("test_stores_forked.py",)
+WAITING = (
+    "test_ddp.py",
+    "test_examples_beijing.py",
+    "test_loader_killed.py",
+    "test_stores_forked.py",
+)
 _IN_CHILD = re.compile(
     rf"No module named '({'|'.join(MISSING) or 'none'})[.']"
     r"|needs (torch), which is not installed|(torch)run: command not found"

@@ -10,6 +10,26 @@
 #include "windeck/orders/permutation.hpp"
 
 namespace windeck {
+
+/// Any argument but a slice, for order[position]; checked by index_in.
+struct Position {
+    py::object value;
+};
+
+}  // namespace windeck
+
+template <>
+struct py::detail::type_caster<windeck::Position> {
+    PYBIND11_TYPE_CASTER(windeck::Position, const_name("typing.SupportsIndex"));
+
+    bool load(handle source, bool) {
+        if (PySlice_Check(source.ptr())) return false;
+        value.value = reinterpret_borrow<object>(source);
+        return true;
+    }
+};
+
+namespace windeck {
 namespace {
 
 using OrderState = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
@@ -260,13 +280,14 @@ void bind_permutation(py::module_& m) {
                  return py::reinterpret_steal<py::typing::Iterator<py::int_>>(
                      PySeqIter_New(order.ptr()));
              })
-        .def("__getitem__", &sliced, py::arg("positions"))
+        // The most frequent overload is the first: an overload that fails costs as much as a call.
         .def(
             "__getitem__",
-            [](const Permutation& order, const IntegerLike& position) {
+            [](const Permutation& order, const Position& position) {
                 return order.at(index_in(position.value, order.size(), "position", order.size()));
             },
             py::arg("position"))
+        .def("__getitem__", &sliced, py::arg("positions"))
         .def(
             "slice",
             [](const Permutation& order, const IntegerLike& start, const IntegerLike& stop,

@@ -132,6 +132,7 @@ int main() {
     many_callers();
     calls_after_pauses();
     idle_threads_sleep();
-    survives_fork();
+    // QEMU 7.2 fails where a child of a process with threads starts a thread.
+    if (std::getenv("WINDECK_EMULATED") == nullptr) survives_fork();
     reads_the_environment();
 }

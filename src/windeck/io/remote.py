@@ -112,7 +112,9 @@ def _of_request(error: Exception) -> Exception:
 
 
 def _is_of_network(error: Exception) -> bool:
-    known = isinstance(error, (ConnectionError, TimeoutError, WrongAnswer))
+    # Before Python 3.11, the TimeoutError of asyncio is another class; fsspec's is one of those.
+    late = any(kind.__name__ == "TimeoutError" for kind in type(error).__mro__)
+    known = late or isinstance(error, (ConnectionError, WrongAnswer))
     return known or type(error).__module__.startswith(("aiohttp", "httpx"))
 
 
