@@ -86,6 +86,13 @@ def test_damage_of_files_is_found(prepared: wd.Prepared, tmp_path: Path) -> None
         ("timestamp_column", "hour", "column 'hour' is not among its columns"),
         ("scalers", {"standard": {}}, "scaler|lacks"),
         ("fingerprint", 7, "`fingerprint` is 7, expected str"),
+        ("grid", 5, "`grid` is 5, expected dict"),
+        ("grid", {"added": "x"}, "`added` is 'x', expected int"),
+        ("grid", {"moved": 1.5}, "`moved` is 1.5, expected int"),
+        ("grid", {"merged": -1}, "`merged` of its grid is negative"),
+        ("grid", {"duplicates": None}, "`duplicates` is None, expected str"),
+        ("grid", {"first_moved": 3}, "`first_moved` is 3, expected str"),
+        ("grid", {"more": 3}, "more"),
     ],
 )
 def test_what_is_not_a_manifest_is_refused(

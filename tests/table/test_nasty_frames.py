@@ -35,6 +35,16 @@ MIXED_TIMES = [TWO_HOURS[0].tz_localize("Europe/Berlin"), TWO_HOURS[1]]
         (pd.DataFrame([[1, 2]], columns=[1, "1"]), {}, "the data has 2 columns named '1'"),
         (pd.DataFrame([[1, 2]], columns=[None, "a"]), {}, "column 1 of the data has no name"),
         (
+            pd.DataFrame([[1, 2]], columns=pd.Index([pd.NA, "a"], dtype=object)),
+            {},
+            "column 1 of the data has no name",
+        ),
+        (
+            pd.DataFrame({"c": ["a"], "v": [1]}),
+            {"columns": ["v"], "categories": ["c"]},
+            "categories has 'c', which is not among the columns= to read",
+        ),
+        (
             pd.DataFrame({"y": [1, 2]}, index=["2024-01-01", "2024-01-02"]),
             {},
             "the index, 'series_id', has texts such as '2024-01-01', with which each of 2 rows is "

@@ -325,8 +325,20 @@ def _parsed(folder: str, located: str, document: Any) -> Prepared:
         {kind: _scaler(located, one) for kind, one in scalers.items()},
         _checked(dict, "options", document["options"]),
         _checked(str, "fingerprint", document["fingerprint"]),
-        GridReport(**_checked(dict, "grid", document["grid"])) if "grid" in document else None,
+        _grid(_checked(dict, "grid", document["grid"])) if "grid" in document else None,
     )
+
+
+def _grid(entry: dict[str, Any]) -> GridReport:
+    """Return the report of a grid; raise TypeError or ValueError for what is not one."""
+    report = GridReport(**entry)
+    for name in ("added", "moved", "merged"):
+        if _checked(int, name, getattr(report, name)) < 0:
+            raise ValueError(f"`{name}` of its grid is negative")
+    for name in ("duplicates", "first_moved", "first_merged"):
+        if name in entry and not (entry[name] is None and name.startswith("first")):
+            _checked(str, name, entry[name])
+    return report
 
 
 def _check_file(file: PreparedFile) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -382,6 +382,12 @@ def _count_steps(stretch: Int64s, steps: Int64s) -> tuple[Int64s, Int64s, Int64s
     return stretch[places], steps[places], np.diff(np.append(places, len(stretch))).astype(np.int64)
 
 
+@lru_cache
+def _longest_step(usual: int, dtype: str) -> int:
+    """Return `longest_steps` of one step; most series of a table have the same one."""
+    return int(longest_steps(np.array([usual]), dtype)[0])
+
+
 @dataclass
 class _Steps:
     """Counts of the steps of one series of time stamps of a dtype."""
@@ -410,7 +416,7 @@ class _Steps:
         if self.usual is None:
             positive = [(-count, step) for step, count in self.counts.items() if 0 < step < 1 << 63]
             counts, self.counts, self.usual = self.counts, {}, min(positive, default=(0, 0))[1]
-            self.longest = int(longest_steps(np.array([self.usual]), self.dtype)[0])
+            self.longest = _longest_step(self.usual, self.dtype)
             self.duplicates = 0
             for step, count in counts.items():
                 self.add(step, count)

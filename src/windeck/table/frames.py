@@ -14,7 +14,7 @@ import pyarrow as pa
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools, Int64s, is_bits, is_floating
 from windeck.columns.times import arrow_times, parse_time
-from windeck.io.options import as_names
+from windeck.io.options import Categories, as_names
 from windeck.table.construction import SeriesLayout
 
 __all__ = ["as_arrow", "flat_pandas", "index_names", "to_pandas", "value_array"]
@@ -157,6 +157,7 @@ def flat_pandas(
     ids: str | Iterable[str] | None,
     time: str | None,
     columns: str | Iterable[str] | None = None,
+    categories: Categories = (),
 ) -> tuple[Any, tuple[str, ...], str | None]:
     """Return a frame or Series of pandas without index, and the names of its ids and its time.
 
@@ -167,6 +168,9 @@ def flat_pandas(
         all others are ids. One level of integers without a name numbers the rows, and is dropped.
     columns
         Names of values; others are left out of the frame. None for all.
+    categories
+        As for `Table.from_pandas`: names among them are kept, for the error that they are none of
+        `columns`.
 
     Raises
     ------
@@ -186,7 +190,10 @@ def flat_pandas(
     levels = [data.index.get_level_values(place) for place in range(data.index.nlevels)]
     numbers = len(levels) == 1 and data.index.name is None and _is_integer(pandas, levels[0])
     frame = data.reset_index(drop=True).copy(deep=False)
-    frame.columns = ["" if _is_missing(name) else str(name) for name in frame.columns]
+    frame.columns = [
+        "" if pandas.api.types.is_scalar(name) and pandas.isna(name) else str(name)
+        for name in frame.columns
+    ]
     for name, many in Counter(frame.columns).most_common(1):
         if many > 1:
             raise ValueError(f"the data has {many} columns named {name!r}; expected one")
@@ -201,7 +208,8 @@ def flat_pandas(
         if ids is None and time is None:
             _check_series(pandas, data.index, names, levels)
     if columns is not None:
-        wanted = (*keys, *(() if time is None else (time,)), *as_names("columns", columns))
+        wanted = [*keys, *(() if time is None else (time,)), *as_names("columns", columns)]
+        wanted += () if isinstance(categories, bool) else as_names("categories", categories)
         if set(wanted) <= set(frame.columns):  # Else the error names those that are not there.
             frame = frame[list(dict.fromkeys(wanted))].copy(deep=False)
     for name in frame.columns:
@@ -209,11 +217,6 @@ def flat_pandas(
     for name in [one for one in frame.columns if _is_period(pandas, frame[one])]:
         frame[name] = frame[name].dt.to_timestamp()
     return frame, keys, time
-
-
-def _is_missing(name: Any) -> bool:
-    """Return True for None and NaN, of columns without a name."""
-    return name is None or name != name
 
 
 def _check_zones(pandas: Any, name: str, column: Any) -> None:

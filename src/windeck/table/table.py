@@ -424,7 +424,9 @@ class Table:
         >>> table.timestamp_column, table.timestamps.astype("M8[D]").tolist()[1]
         ('month', datetime.date(2024, 2, 1))
         """
-        frame, ids, time = frames.flat_pandas(data, id_columns, timestamp_column, columns)
+        frame, ids, time = frames.flat_pandas(
+            data, id_columns, timestamp_column, columns, categories
+        )
         return cls.from_arrow(
             frame,
             columns=columns,
