@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -209,3 +210,61 @@ def test_a_source_that_becomes_a_stream_needs_its_seed() -> None:
             }
             if grown.step > 12:
                 break
+
+
+class OfEpochs(Numbers):
+    """A source of epochs, which ignores `out`."""
+
+    def at_epoch(self, epoch: int, *, seed: int) -> Any:
+        return self
+
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        return {"sample": indices.copy()}
+
+
+def test_sources_that_ignore_out_serve_all_epochs() -> None:
+    """The first batch of an epoch was refused, and the same batch was taken when asked again."""
+    mixture = Mixture({"a": (OfEpochs(10), 1), "b": (OfEpochs(10), 1)})
+    expected = [mixture.gather(range(start, start + 8)) for start in range(0, 160, 8)]
+    for start, batch in zip(range(0, 160, 8), expected, strict=True):
+        out = {"sample": np.zeros(8, np.int64)}
+        assert mixture.gather(range(start, start + 8), out=out) is out
+        assert np.array_equal(out["sample"], batch["sample"])
+    assert len(list(Loader(mixture, batch_size=4, max_steps=50))) == 50
+
+
+def test_a_part_of_a_view_of_out_is_not_the_rows() -> None:
+    class Short(Single):
+        def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+            if out is None:
+                return super().gather(indices)
+            out["sample"][:1] = indices[:1]
+            return {"sample": out["sample"][:1]}
+
+    mixture = Mixture({"a": (Short(100), 1), "b": (Short(100), 1)})
+    with pytest.raises(TypeError, match=r"^a source gave 1 row of 'sample' for \d samples$"):
+        mixture.gather([0, 2, 1, 3])
+
+
+def test_batches_may_be_mappings() -> None:
+    class Mapped(Single):
+        def gather(self, indices: NDArray[np.int64], out: Any = None) -> Any:
+            return MappingProxyType(super().gather(indices))
+
+    batch = Mixture({"a": (Mapped(9), 1), "b": (Mapped(9), 1)}).gather(range(6))
+    assert batch["sample"].shape == (6,)
+
+
+def test_rows_of_many_axes() -> None:
+    class Deep(Single):
+        def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+            return {"sample": np.zeros((len(indices), *[1] * 9), np.float32)}
+
+    batch = Mixture({"a": (Deep(9), 1), "b": (Deep(9), 1)}).gather(range(6))
+    assert batch["sample"].shape == (6, *[1] * 9)
+
+
+def test_out_of_lists_is_refused() -> None:
+    mixture = Mixture({"a": (Single(9), 1)})
+    with pytest.raises(TypeError, match=r"^`out` has 'sample' of type list, expected an array$"):
+        mixture.gather([0, 1], out={"sample": [1, 2]})  # type: ignore[dict-item]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,8 +51,22 @@ def test_other_batches_do_not_share_their_memory() -> None:
         ({}, 1.5, TypeError, r"^count is of type float, expected an integer$"),
         ({}, -1, ValueError, r"^count is -1, expected "),
         ({"x": (np.dtype("i8"), (2**62,))}, 2**10, (MemoryError, ValueError), "."),
+        ({"x": (np.dtype("i8"), (2**40, 2**40))}, 1, MemoryError, "."),
+        ({"x": (np.dtype("i8"), (2, -1))}, 1, ValueError, r"^'x' has rows of shape \(2, -1\), exp"),
+        ({"x": (np.dtype("i1"), (1,) * 64)}, 1, ValueError, r"65 axes, of at most 64"),
     ],
 )
 def test_wrong_layouts_are_refused(layout: Any, count: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         empty_rows(layout, count)
+
+
+def test_rows_have_as_many_axes_and_any_keys_as_numpy_and_dicts_allow() -> None:
+    class Name(str, Enum):
+        X = "x"
+
+    layout: dict[Any, Any] = {Name.X: (np.dtype("i1"), (1,) * 30), 5: (np.dtype("i1"), ())}
+    batch = empty_rows(MappingProxyType(layout), 2)  # type: ignore[arg-type]
+    assert list(batch) == [Name.X, 5]
+    assert next(iter(batch)) is Name.X
+    assert batch["x"].shape == (2, *[1] * 30)

@@ -50,9 +50,13 @@ struct BatchArray {
 /// batches are made of arrays more than of values.
 inline py::array array_in(const BatchArray& part, py::ssize_t rows, std::byte* data,
                           const py::capsule& owner) {
-    constexpr std::size_t most_axes = 8;
-    Py_intptr_t shape[most_axes] = {rows};
-    if (part.shape.size() > most_axes) throw std::bad_alloc();
+    constexpr std::size_t most_axes = 64;  // of NumPy 2
+    Py_intptr_t shape[most_axes];
+    if (part.shape.size() > most_axes) {
+        throw py::value_error("a batch of " + std::to_string(part.shape.size()) +
+                              " axes, of at most 64 that NumPy has");
+    }
+    shape[0] = rows;
     std::copy(part.shape.begin() + 1, part.shape.end(), shape + 1);
     const auto& numpy = py::detail::npy_api::get();
     auto array = py::reinterpret_steal<py::array>(numpy.PyArray_NewFromDescr_(

@@ -13,14 +13,14 @@ namespace windeck {
 namespace {
 
 py::dict empty_rows(const py::object& layout, const IntegerLike& rows) {
-    if (!py::isinstance<py::dict>(layout)) {
+    if (!py::hasattr(layout, "keys")) {
         throw py::type_error("layout is of type " + type_name(layout) +
                              ", expected a dict of dtypes and shapes by key");
     }
     const std::int64_t count = integer(rows.value, "count", 0);
     std::vector<BatchArray> parts;
     parts.reserve(py::len(layout));
-    for (const auto& [key, value] : layout.cast<py::dict>()) {
+    for (const auto& [key, value] : py::dict(layout)) {
         py::detail::make_caster<std::pair<py::dtype, std::vector<py::ssize_t>>> row;
         if (!row.load(value, true)) {
             throw py::type_error("'" + text(key) + "' has " + text(py::repr(value)) +
@@ -32,10 +32,20 @@ py::dict empty_rows(const py::object& layout, const IntegerLike& rows) {
             throw py::type_error("'" + text(key) + "' has dtype " + text(dtype) +
                                  ", expected values and not references to objects");
         }
-        BatchArray part{py::str(key), dtype, {count}, static_cast<std::size_t>(dtype.itemsize())};
+        // Keys are those of the layout, also where they are no str.
+        BatchArray part{py::reinterpret_borrow<py::str>(key), dtype, {count},
+                        static_cast<std::size_t>(dtype.itemsize())};
         for (const py::ssize_t size : shape) {
+            if (size < 0) {
+                throw py::value_error("'" + text(key) + "' has rows of shape " +
+                                      text(value.attr("__getitem__")(1)) +
+                                      ", expected sizes of at least 0");
+            }
             part.shape.push_back(size);
-            part.row_bytes *= static_cast<std::size_t>(size);
+            if (__builtin_mul_overflow(part.row_bytes, static_cast<std::size_t>(size),
+                                       &part.row_bytes)) {
+                throw std::bad_alloc();
+            }
         }
         parts.push_back(std::move(part));
     }

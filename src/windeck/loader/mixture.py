@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -579,6 +578,7 @@ class Mixture:
         stream = self._stream(part)
         if epoch is not None:  # The part is at another epoch, which the next batches may be in.
             self._epochs[part] = _epoch_of_part(stream, int(numbers[-1]))
+            options = {}  # The stream would refuse a source that does not write into `out`.
         options |= stream.methods.threads_option(threads)
         return stream.methods.gather(numbers, **options)
 
@@ -754,12 +754,12 @@ def _epoch_of_part(stream: StreamMembers, position: int) -> EpochRows | None:
 def _group_by_part(part: Indices) -> list[tuple[int, Indices]]:
     """Return each part that occurs, ascending, with its rows."""
     rows = np.argsort(part, kind="stable")
-    counts = np.bincount(part).tolist()
-    ends = accumulate(counts)
+    counts = np.bincount(part)
+    numbers = np.flatnonzero(counts)  # a mixture may have many more parts than a batch has rows
+    ends = np.add.accumulate(counts[numbers]).tolist()
     return [
-        (number, rows[end - count : end])
-        for number, (count, end) in enumerate(zip(counts, ends, strict=True))
-        if count
+        (number, rows[start:end])
+        for number, start, end in zip(numbers.tolist(), [0, *ends], ends, strict=False)
     ]
 
 

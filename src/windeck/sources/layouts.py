@@ -31,7 +31,7 @@ Layout: TypeAlias = "dict[str, tuple[np.dtype[Any], tuple[int, ...]]]"
 def layout_of(data: BatchMethods) -> Layout:
     """Return dtype and shape of a row of a source or stream by key. Gathers no rows."""
     rows = data.gather_rows(np.empty(0, np.int64))
-    if not isinstance(rows, dict) or not rows:
+    if not isinstance(rows, Mapping) or not rows:
         found = "an empty dict" if rows == {} else f"a {type(rows).__name__}"
         raise TypeError(f"its gather returned {found}, expected a dict of arrays")
     for key, array in rows.items():
@@ -108,6 +108,8 @@ def check_out(out: Batch, layout: Layout, count: int) -> None:
     if not isinstance(out, dict):
         raise TypeError(f"`out` must be a dict of arrays, got {type(out).__name__}")
     for key, array in out.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"`out` has {key!r} of type {type(array).__name__}, expected an array")
         if array.shape[:1] != (count,):
             raise ValueError(f"`out` has {key!r} of shape {array.shape}, expected {count} rows")
     differs = difference(_layout_of_arrays(out), layout)
@@ -125,8 +127,15 @@ def check_written(batch: Batch, out: Batch) -> None:
 
 
 def is_written(target: NDArray[Any], found: NDArray[Any] | None) -> bool:
-    """Return whether a gathered array is the array that was given to write into."""
-    return not target.size or (found is not None and found.ctypes.data == target.ctypes.data)
+    """Return whether a gathered array is the array that was given to write into, all of it."""
+    if found is target or not target.size:
+        return True
+    return (
+        found is not None
+        and found.ctypes.data == target.ctypes.data
+        and (found.dtype, found.shape) == (target.dtype, target.shape)
+        and found.strides == target.strides
+    )
 
 
 def _layout_of_arrays(batch: Batch) -> Layout:
