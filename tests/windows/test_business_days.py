@@ -95,6 +95,7 @@ def test_days_are_business_days_only_where_two_weekends_are_left_out() -> None:
     assert next_day(~weekend & (at < 12)) == "2024-01-13"  # a Friday, after one weekend
     assert next_day(~weekend & (at < 19)) == "2024-01-22"  # after two
     assert next_day(~(weekend & (at < 13)) & (at < 19)) == "2024-01-20"  # a weekend is there
+    assert next_day(~weekend & (at % 7 != 4) & (at < 46)) == "2024-02-16"  # no Friday ever
     few = ~weekend & ~np.isin(at % 7, [2]) & (at < 33)
     assert next_day(few & (at % 14 != 1)) == "2024-02-03"  # other days are left out as well
     # An explicit step is one of the calendar.
@@ -144,11 +145,26 @@ def test_calendar_features_of_the_next_business_days() -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["C", "BME", "0B", "-B", "B-MON", "1.5B", pd.offsets.CustomBusinessDay()]
+    "step",
+    [
+        "C",
+        "b",
+        "BMS",
+        "BME",
+        "0B",
+        "00B",
+        "100000B",
+        "99999999999B",
+        "\u0663B",
+        "-B",
+        "B-MON",
+        "1.5B",
+        pd.offsets.CustomBusinessDay(),
+    ],
 )
 def test_other_business_steps_are_refused(step: Any) -> None:
     table = parts(pd.bdate_range("2024-01-01", periods=20), [(0, 20)])
-    with pytest.raises(ValueError, match="`step` must be"):
+    with pytest.raises(ValueError, match=r"`step` must be .* 'B' "):
         after(table, 1, step)
 
 

@@ -26,8 +26,8 @@ _CALENDAR_DAYS = {days: months for months, lengths in MONTH_DAYS.items() for day
 _ROWS, _COMPARED = 384, 24
 #: Rows at the end of a series that tell business days, and the share of its weekdays that has rows.
 _BUSINESS_ROWS, _BUSINESS_SHARE = 32, 0.8
-#: The alias of pandas for days from Monday to Friday.
-_BUSINESS = re.compile(r"(\d*)B")
+#: The alias of pandas for days from Monday to Friday; of more days int64 has no nanoseconds.
+_BUSINESS = re.compile(r"0*([1-9][0-9]{0,4})?B")
 #: Types of steps that are no aliases.
 _STEPS = (type(None), int, float, timedelta, np.integer, np.timedelta64)
 _DAY, _LONGEST_CHANGE = np.timedelta64(1, "D"), np.timedelta64(2, "h")
@@ -60,7 +60,13 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
     days = business_step(step)
     if days is None and not isinstance(step, _STEPS):
         # An alias, or an offset of pandas.
-        step = step_of(step, "step")
+        try:
+            step = step_of(step, "step")
+        except ValueError:
+            raise ValueError(
+                "`step` must be an integer, a duration, or an alias such as '15min', 'D', 'B' (up "
+                f"to '99999B'), 'W-SUN', 'MS' or '2Q', all of them positive, got {step!r}"
+            ) from None
     if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
         months = int(step.astype("m8[M]").astype(np.int64))
         found[after] = _add_months(table, used, place, number * months)
@@ -96,7 +102,7 @@ class _StepsAfter(NamedTuple):
 def business_step(step: Any) -> int | None:
     """Return the number of business days of an alias ("B", "2B"), or None for another step."""
     found = _BUSINESS.fullmatch(str(getattr(step, "freqstr", step)).strip())
-    if found is None or found[1] == "0":
+    if found is None or (found[1] is None and found[0] != "B"):
         return None
     return int(found[1] or 1)
 
@@ -240,7 +246,7 @@ def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
 def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     """Return which series have rows from Monday to Friday alone; O(series) time and memory.
 
-    Their last rows leave out two weekends or more, and few other days.
+    Their last rows have each of these days, and leave out two weekends or more and few other days.
     """
     stamps = table.timestamps
     assert stamps is not None
@@ -253,7 +259,8 @@ def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     count = np.minimum(end - first, _BUSINESS_ROWS)
     weekdays = np.busday_count(begin, stop)
     skipped = (stop - begin).astype(np.int64) - weekdays
-    found: Bools = np.is_busday(days).all(axis=1) & (skipped >= 4)
+    weekday = (days.astype(np.int64) + 3) % 7  # 0 is Monday
+    found: Bools = (np.bitwise_or.reduce(1 << weekday, axis=1) == 0b11111) & (skipped >= 4)
     found &= (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
     return found
 
