@@ -77,6 +77,25 @@ def test_business_days_equal_pandas(zone: str | None, time: str) -> None:
     assert after(parts(holidays, [(0, len(holidays))]), 3) == list(stamps[300:303].to_pydatetime())
 
 
+@pytest.mark.parametrize(
+    ("zone", "hour", "first", "last"),
+    [("Europe/Berlin", 0, "2024-01-01", "2024-03-15"),
+     ("Europe/Berlin", 0, "2023-06-01", "2024-03-15"),
+     ("America/New_York", 21, "2024-01-01", "2024-03-15"),
+     ("America/New_York", 21, "2023-06-01", "2024-03-08")],
+)  # fmt: skip
+def test_business_days_at_one_time_of_utc_keep_it(
+    zone: str, hour: int, first: str, last: str
+) -> None:
+    days = pd.bdate_range(first, last) + pd.Timedelta(hours=hour)
+    stamps = days.append(pd.DatetimeIndex([days[-1] + pd.offsets.BDay(n) for n in range(1, 11)]))
+    stamps = stamps.tz_localize("UTC").tz_convert(zone)
+    table = parts(stamps[: len(days)], [(0, len(days))])
+    expected = list(stamps[len(days) :].to_pydatetime())
+    assert after(table, 10) == expected
+    assert after(table, 10, "B") == expected
+
+
 def test_a_stamp_on_a_weekend_goes_on_with_monday() -> None:
     saturday = parts(pd.DatetimeIndex(["2024-06-06", "2024-06-08"]), [(0, 2)])
     assert [str(one.date()) for one in after(saturday, 2, "B")] == ["2024-06-10", "2024-06-11"]

@@ -74,12 +74,13 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
     steps = _steps_of(table, used, step) if days is None else _business_steps(table, used, days)
     found[after] = add_steps(found[after], number, steps.ticks[place])
     zone = _zone_of(table)
-    places = np.flatnonzero((steps.local & (zone is not None) | steps.business)[place])
-    if len(places):
-        one = place[places]
-        found[after[places]] = _days_later(
-            table, zone, used, one, number[places], steps.ticks[one], steps.business[one]
-        )
+    for is_used, of_zone in ((steps.local, zone), (steps.business & ~steps.local, None)):
+        places = np.flatnonzero(is_used[place])
+        if len(places):
+            one = place[places]
+            found[after[places]] = _days_later(
+                table, of_zone, used, one, number[places], steps.ticks[one], steps.business[one]
+            )
     return found
 
 
@@ -91,7 +92,7 @@ class _StepsAfter(NamedTuple):
     ticks
         Steps in the unit of the time stamps; of business days as many days.
     local, business
-        Which steps are of local days, and which of business days.
+        Which steps are of days of a time zone other than UTC, and which of business days.
     """
 
     ticks: Int64
@@ -115,7 +116,11 @@ def _business_steps(table: Table, series: Int64, days: int) -> _StepsAfter:
         raise TypeError(f"`step` is of business days, expected days or times, got {dtype} stamps")
     ticks = np.full(len(series), days * ticks_of(_DAY, dtype), dtype=np.int64)
     every = np.ones(len(series), dtype=np.bool_)
-    return _StepsAfter(ticks, every, every)
+    zone = _zone_of(table)
+    if zone is None:
+        return _StepsAfter(ticks, ~every, every)
+    in_zone, in_utc = _rows_at_one_time(table, zone, series)
+    return _StepsAfter(ticks, (2 * in_utc <= _COMPARED) | (in_zone >= in_utc), every)
 
 
 def _days_later(
@@ -204,8 +209,9 @@ def _usual_steps(table: Table, series: Int64) -> _StepsAfter:
         local[near] = _has_local_days(table, zone, alike[near])
         steps = np.where(local, days * day, steps)
     _check_even(table, series, steps, day)
-    daily = np.flatnonzero((steps == day) & (local | (zone is None)))
-    business[daily] = _has_business_days(table, zone, alike[daily])
+    for is_used, of_zone in ((local, zone), (~local, None)):
+        daily = np.flatnonzero((steps == day) & is_used)
+        business[daily] = _has_business_days(table, of_zone, alike[daily])
     return _StepsAfter(steps, local, business)
 
 
@@ -227,6 +233,13 @@ def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
 
     Those whose rows are at one time of UTC as well, without a change of clocks, are among them.
     """
+    in_zone, in_utc = _rows_at_one_time(table, zone, series)
+    found: Bools = (2 * in_zone > _COMPARED) & (in_zone >= in_utc)
+    return found
+
+
+def _rows_at_one_time(table: Table, zone: str, series: Int64) -> tuple[Int64, Int64]:
+    """Return how many of the rows compared are at the local time of the last one, and of UTC."""
     stamps = table.timestamps
     assert stamps is not None
     local, last = _local_ends(table, zone, series)
@@ -238,9 +251,7 @@ def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
     shape = back.shape
     in_zone = (local[:, None] - local_times(rows, zone).reshape(shape)) % day == none
     in_utc = (last[:, None] - rows.reshape(shape)) % day == none
-    many = in_zone.sum(axis=1)
-    found: Bools = (2 * many > _COMPARED) & (many >= in_utc.sum(axis=1))
-    return found
+    return in_zone.sum(axis=1), in_utc.sum(axis=1)
 
 
 def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
