@@ -77,6 +77,25 @@ def test_business_days_equal_pandas(zone: str | None, time: str) -> None:
     assert after(parts(holidays, [(0, len(holidays))]), 3) == list(stamps[300:303].to_pydatetime())
 
 
+@pytest.mark.parametrize(
+    ("zone", "hour", "first", "last"),
+    [("Europe/Berlin", 0, "2024-01-01", "2024-03-15"),
+     ("Europe/Berlin", 0, "2023-06-01", "2024-03-15"),
+     ("America/New_York", 21, "2024-01-01", "2024-03-15"),
+     ("America/New_York", 21, "2023-06-01", "2024-03-08")],
+)  # fmt: skip
+def test_business_days_at_one_time_of_utc_keep_it(
+    zone: str, hour: int, first: str, last: str
+) -> None:
+    days = pd.bdate_range(first, last) + pd.Timedelta(hours=hour)
+    stamps = days.append(pd.DatetimeIndex([days[-1] + pd.offsets.BDay(n) for n in range(1, 11)]))
+    stamps = stamps.tz_localize("UTC").tz_convert(zone)
+    table = parts(stamps[: len(days)], [(0, len(days))])
+    expected = list(stamps[len(days) :].to_pydatetime())
+    assert after(table, 10) == expected
+    assert after(table, 10, "B") == expected
+
+
 def test_a_stamp_on_a_weekend_goes_on_with_monday() -> None:
     saturday = parts(pd.DatetimeIndex(["2024-06-06", "2024-06-08"]), [(0, 2)])
     assert [str(one.date()) for one in after(saturday, 2, "B")] == ["2024-06-10", "2024-06-11"]
@@ -95,6 +114,7 @@ def test_days_are_business_days_only_where_two_weekends_are_left_out() -> None:
     assert next_day(~weekend & (at < 12)) == "2024-01-13"  # a Friday, after one weekend
     assert next_day(~weekend & (at < 19)) == "2024-01-22"  # after two
     assert next_day(~(weekend & (at < 13)) & (at < 19)) == "2024-01-20"  # a weekend is there
+    assert next_day(~weekend & (at % 7 != 4) & (at < 46)) == "2024-02-16"  # no Friday ever
     few = ~weekend & ~np.isin(at % 7, [2]) & (at < 33)
     assert next_day(few & (at % 14 != 1)) == "2024-02-03"  # other days are left out as well
     # An explicit step is one of the calendar.
@@ -144,11 +164,26 @@ def test_calendar_features_of_the_next_business_days() -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["C", "BME", "0B", "-B", "B-MON", "1.5B", pd.offsets.CustomBusinessDay()]
+    "step",
+    [
+        "C",
+        "b",
+        "BMS",
+        "BME",
+        "0B",
+        "00B",
+        "100000B",
+        "99999999999B",
+        "\u0663B",
+        "-B",
+        "B-MON",
+        "1.5B",
+        pd.offsets.CustomBusinessDay(),
+    ],
 )
 def test_other_business_steps_are_refused(step: Any) -> None:
     table = parts(pd.bdate_range("2024-01-01", periods=20), [(0, 20)])
-    with pytest.raises(ValueError, match="`step` must be"):
+    with pytest.raises(ValueError, match=r"`step` must be .* 'B' "):
         after(table, 1, step)
 
 

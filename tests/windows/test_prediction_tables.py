@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -292,6 +295,75 @@ def test_missing_predictions_stay() -> None:
     found = windows.prediction_table(np.full((2, 1), np.nan))["y"]
     assert found.null_count == 0
     assert np.isnan(found.to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["Float64", "Float32", "Int64", "Int8", "float64[pyarrow]", "float[pyarrow]", "int64[pyarrow]"],
+)
+def test_frames_of_nullable_and_arrow_types(dtype: str) -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    values = np.arange(6.0).reshape(2, 3)
+    frame = pd.DataFrame(values).astype(dtype)
+    for given in (frame, frame.convert_dtypes(), frame.astype(object)):
+        found = windows.prediction_table(given)["y"]
+        assert found.type == pa.float64()
+        assert found.to_pylist() == values.ravel().tolist()
+    found = windows.prediction_table(frame.mask(frame == 4))["y"]
+    np.testing.assert_array_equal(found.to_numpy(), [0, 1, 2, 3, np.nan, 5])
+
+
+@pytest.mark.parametrize("layout", ["btc", "columns"])
+def test_objects_that_are_numbers(layout: str) -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y", layout=layout).latest()
+
+    def table_of(values: Any, **options: Any) -> Any:
+        given = {"y": np.asarray(values)} if layout == "columns" else values
+        return windows.prediction_table(given, **options)
+
+    for one in (1.0, 1, np.float32(1), np.int8(1), Decimal(1), Fraction(1)):
+        values = np.array([[one, 1.0]] * 2, dtype=object)
+        assert table_of(values)["y"].to_pylist() == [1.0] * 4
+        levels = table_of(np.stack([values, values], axis=-1), quantiles=LEVELS[:2])
+        assert levels.column_names[-1] == f"y_q{LEVELS[1]}"
+        assert levels.num_rows == 4
+    for missing in (None, np.nan, pd.NA, Decimal("NaN")):
+        found = table_of([[missing, 2.5], [3, missing]])["y"]
+        np.testing.assert_array_equal(found.to_numpy(), [np.nan, 2.5, 3, np.nan])
+        assert np.isnan(table_of(np.full((2, 1), missing, object))["y"].to_numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64"])
+def test_numbers_keep_their_dtype(dtype: str) -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    given: list[Any] = [values, torch.from_numpy(values)]
+    given += [pd.DataFrame(values)] if dtype != "float16" else []
+    for one in given:
+        assert windows.prediction_table(one)["y"].type == pa.from_numpy_dtype(values.dtype)
+
+
+@pytest.mark.parametrize(
+    "one", [True, np.True_, "1.5", np.str_("1"), b"1", 1j, np.complex64(1), dt.datetime(2024, 1, 1),
+            np.datetime64(1, "D"), np.timedelta64(1, "D"), [1.0], {}]
+)  # fmt: skip
+def test_objects_that_are_no_numbers(one: Any) -> None:
+    values = np.full((2, 2), 1.0, dtype=object)
+    values[1, 1] = one
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    for given in (values, pd.DataFrame(values)):
+        with pytest.raises(TypeError, match="`predictions` must be real numbers, got object"):
+            windows.prediction_table(given)
+    columns = wd.Windows(sites(), context_length=3, target_columns="y", layout="columns").latest()
+    with pytest.raises(TypeError, match="of column 'y' must be real numbers, got object"):
+        columns.prediction_table({"y": values})
+
+
+@pytest.mark.parametrize("dtype", ["boolean", "bool[pyarrow]", "string", "datetime64[ns]"])
+def test_frames_that_are_no_numbers(dtype: str) -> None:
+    windows = wd.Windows(sites(), context_length=3, target_columns="y").latest()
+    with pytest.raises(TypeError, match="`predictions` must be real numbers, got "):
+        windows.prediction_table(pd.DataFrame(np.zeros((2, 3), int)).astype(dtype))
 
 
 def test_columns_of_predictions_are_real_numbers() -> None:

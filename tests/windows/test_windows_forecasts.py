@@ -270,7 +270,7 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (np.zeros((2, 1)), {"columns": "t"}, ValueError, "column 't' is in the table"),
     (np.zeros((1, 1)), {"indices": [2]}, IndexError, "2 is out of range for 2 windows"),
     (np.zeros((2, 0)), {}, ValueError, "`predictions` have 0 steps, expected 1 or more"),
-    (np.full((2, 1), None), {}, TypeError, "`predictions` must be real numbers, got object"),
+    (np.full((2, 1), {}), {}, TypeError, "`predictions` must be real numbers, got object"),
     (np.zeros((2, 1, 2)), {"columns": ["a", "a"]}, ValueError, "`columns` has 'a' twice, expected"),
     (np.zeros((2, 1, 2)), {"columns": [1, 2]}, TypeError, "`columns` must be names, got 1"),
     (np.zeros((2, 1)), {"step": True}, TypeError, "`step` must be a duration or an alias, got T"),

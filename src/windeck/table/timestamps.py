@@ -33,7 +33,8 @@ class GridReport:
         Rows that are left out, or part of a mean, as another row has their step (`duplicates`).
     duplicates : "error", "first", "last" or "mean"
     first_moved, first_merged : str or None
-        Series and time stamp of the first such row, as in the data.
+        Series and time stamp of the first such row, as before it was moved; in UTC, and marked so,
+        if the time stamps have a zone.
     """
 
     added: int = 0

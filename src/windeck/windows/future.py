@@ -52,8 +52,8 @@ def latest(
         _refuse_computed(table, known)
     if step is not None and (future is False or follows):
         raise ValueError(
-            f"`step` is {step!r}, expected future=table with it, or future=True where all known "
-            "covariates are calendar features and rows of the future are not in the table"
+            f"`step` is {step!r}, expected future=table with it, or future='computed' where all "
+            "known covariates are calendar features"
         )
     needed = [one.name for one in known if one.calendar is None and table.timestamps is not None]
     selection = _latest_windows(
@@ -331,7 +331,9 @@ def _check_future(
             f"known covariates other than calendar features, {covariates}, cannot be computed: "
             f"expected future=frame with ids, times and {covariates} of these rows"
             if needed
-            else "expected future=table with these rows"
+            else "expected "
+            + "future='computed' for the time after them, " * (table.timestamps is not None)
+            + "future=table with these rows"
         )
         raise ValueError(
             f"{len(known)} series have a target within their last {plural(ahead, 'row')}, which "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ from windeck._util.warning import warn
 from windeck.windows.scaler_fitting import as_array
 
 __all__ = ["Predictions", "predictions_of"]
+
+#: Types that NumPy converts to floats, but which are no real numbers.
+_NO_NUMBERS = bool, np.bool_, str, bytes, np.complexfloating, np.datetime64, np.timedelta64
 
 
 class Predictions(NamedTuple):
@@ -186,11 +190,30 @@ def _array(
 
 
 def _real(values: Any, what: str) -> npt.NDArray[Any]:
-    """Return values as an array, checked to be real numbers; NaN is one."""
+    """Return values as an array, checked to be real numbers; NaN is one.
+
+    Objects, such as those of nullable frames of pandas, become float64, and missing ones NaN.
+    """
     array: npt.NDArray[Any] = as_array(values)
-    if array.dtype.kind in "bcOSUmM":
+    if array.dtype.kind == "O":
+        return _real_objects(array, what)
+    if array.dtype.kind in "bcSUmM":
         raise TypeError(f"{what} must be real numbers, got {array.dtype}")
     return array
+
+
+def _real_objects(array: npt.NDArray[Any], what: str) -> npt.NDArray[np.float64]:
+    """Return an array of objects as float64, checked to be real numbers or missing."""
+    others = [kind for kind in set(map(type, array.flat)) if issubclass(kind, _NO_NUMBERS)]
+    if others:
+        raise TypeError(f"{what} must be real numbers, got object with {others[0].__name__}")
+    pandas = sys.modules.get("pandas")  # It is loaded where there are values of pandas.NA.
+    if pandas is not None:
+        array = np.where(pandas.isna(array), np.nan, array)
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be real numbers, got object: {error}") from None
 
 
 def _of_columns(

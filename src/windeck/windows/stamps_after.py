@@ -26,8 +26,8 @@ _CALENDAR_DAYS = {days: months for months, lengths in MONTH_DAYS.items() for day
 _ROWS, _COMPARED = 384, 24
 #: Rows at the end of a series that tell business days, and the share of its weekdays that has rows.
 _BUSINESS_ROWS, _BUSINESS_SHARE = 32, 0.8
-#: The alias of pandas for days from Monday to Friday.
-_BUSINESS = re.compile(r"(\d*)B")
+#: The alias of pandas for days from Monday to Friday; of more days int64 has no nanoseconds.
+_BUSINESS = re.compile(r"0*([1-9][0-9]{0,4})?B")
 #: Types of steps that are no aliases.
 _STEPS = (type(None), int, float, timedelta, np.integer, np.timedelta64)
 _DAY, _LONGEST_CHANGE = np.timedelta64(1, "D"), np.timedelta64(2, "h")
@@ -60,7 +60,13 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
     days = business_step(step)
     if days is None and not isinstance(step, _STEPS):
         # An alias, or an offset of pandas.
-        step = step_of(step, "step")
+        try:
+            step = step_of(step, "step")
+        except ValueError:
+            raise ValueError(
+                "`step` must be an integer, a duration, or an alias such as '15min', 'D', 'B' (up "
+                f"to '99999B'), 'W-SUN', 'MS' or '2Q', all of them positive, got {step!r}"
+            ) from None
     if isinstance(step, np.timedelta64) and np.datetime_data(step.dtype)[0] in "MY":
         months = int(step.astype("m8[M]").astype(np.int64))
         found[after] = _add_months(table, used, place, number * months)
@@ -68,12 +74,13 @@ def stamps_at(table: Table, series: Int64, rows: Int64, step: Any) -> Array:
     steps = _steps_of(table, used, step) if days is None else _business_steps(table, used, days)
     found[after] = add_steps(found[after], number, steps.ticks[place])
     zone = _zone_of(table)
-    places = np.flatnonzero((steps.local & (zone is not None) | steps.business)[place])
-    if len(places):
-        one = place[places]
-        found[after[places]] = _days_later(
-            table, zone, used, one, number[places], steps.ticks[one], steps.business[one]
-        )
+    for is_used, of_zone in ((steps.local, zone), (steps.business & ~steps.local, None)):
+        places = np.flatnonzero(is_used[place])
+        if len(places):
+            one = place[places]
+            found[after[places]] = _days_later(
+                table, of_zone, used, one, number[places], steps.ticks[one], steps.business[one]
+            )
     return found
 
 
@@ -85,7 +92,7 @@ class _StepsAfter(NamedTuple):
     ticks
         Steps in the unit of the time stamps; of business days as many days.
     local, business
-        Which steps are of local days, and which of business days.
+        Which steps are of days of a time zone other than UTC, and which of business days.
     """
 
     ticks: Int64
@@ -96,7 +103,7 @@ class _StepsAfter(NamedTuple):
 def business_step(step: Any) -> int | None:
     """Return the number of business days of an alias ("B", "2B"), or None for another step."""
     found = _BUSINESS.fullmatch(str(getattr(step, "freqstr", step)).strip())
-    if found is None or found[1] == "0":
+    if found is None or (found[1] is None and found[0] != "B"):
         return None
     return int(found[1] or 1)
 
@@ -109,7 +116,11 @@ def _business_steps(table: Table, series: Int64, days: int) -> _StepsAfter:
         raise TypeError(f"`step` is of business days, expected days or times, got {dtype} stamps")
     ticks = np.full(len(series), days * ticks_of(_DAY, dtype), dtype=np.int64)
     every = np.ones(len(series), dtype=np.bool_)
-    return _StepsAfter(ticks, every, every)
+    zone = _zone_of(table)
+    if zone is None:
+        return _StepsAfter(ticks, ~every, every)
+    in_zone, in_utc = _rows_at_one_time(table, zone, series)
+    return _StepsAfter(ticks, (2 * in_utc <= _COMPARED) | (in_zone >= in_utc), every)
 
 
 def _days_later(
@@ -198,8 +209,9 @@ def _usual_steps(table: Table, series: Int64) -> _StepsAfter:
         local[near] = _has_local_days(table, zone, alike[near])
         steps = np.where(local, days * day, steps)
     _check_even(table, series, steps, day)
-    daily = np.flatnonzero((steps == day) & (local | (zone is None)))
-    business[daily] = _has_business_days(table, zone, alike[daily])
+    for is_used, of_zone in ((local, zone), (~local, None)):
+        daily = np.flatnonzero((steps == day) & is_used)
+        business[daily] = _has_business_days(table, of_zone, alike[daily])
     return _StepsAfter(steps, local, business)
 
 
@@ -221,6 +233,13 @@ def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
 
     Those whose rows are at one time of UTC as well, without a change of clocks, are among them.
     """
+    in_zone, in_utc = _rows_at_one_time(table, zone, series)
+    found: Bools = (2 * in_zone > _COMPARED) & (in_zone >= in_utc)
+    return found
+
+
+def _rows_at_one_time(table: Table, zone: str, series: Int64) -> tuple[Int64, Int64]:
+    """Return how many of the rows compared are at the local time of the last one, and of UTC."""
     stamps = table.timestamps
     assert stamps is not None
     local, last = _local_ends(table, zone, series)
@@ -232,15 +251,13 @@ def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
     shape = back.shape
     in_zone = (local[:, None] - local_times(rows, zone).reshape(shape)) % day == none
     in_utc = (last[:, None] - rows.reshape(shape)) % day == none
-    many = in_zone.sum(axis=1)
-    found: Bools = (2 * many > _COMPARED) & (many >= in_utc.sum(axis=1))
-    return found
+    return in_zone.sum(axis=1), in_utc.sum(axis=1)
 
 
 def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     """Return which series have rows from Monday to Friday alone; O(series) time and memory.
 
-    Their last rows leave out two weekends or more, and few other days.
+    Their last rows have each of these days, and leave out two weekends or more and few other days.
     """
     stamps = table.timestamps
     assert stamps is not None
@@ -253,7 +270,8 @@ def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     count = np.minimum(end - first, _BUSINESS_ROWS)
     weekdays = np.busday_count(begin, stop)
     skipped = (stop - begin).astype(np.int64) - weekdays
-    found: Bools = np.is_busday(days).all(axis=1) & (skipped >= 4)
+    weekday = (days.astype(np.int64) + 3) % 7  # 0 is Monday
+    found: Bools = (np.bitwise_or.reduce(1 << weekday, axis=1) == 0b11111) & (skipped >= 4)
     found &= (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
     return found
 
