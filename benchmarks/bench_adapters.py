@@ -12,8 +12,8 @@ installed is left out.
   series with 10,000 rows; DLinear of `examples/dlinear_ett.py`.
 * NeuralForecast: `TimeSeriesDataModule` of one series at a time, and the steps of `training_step`
   that make windows, with ``windows_batch_size=None``; ours in batches of as many; `NLinear`.
-* Chronos-2: `Chronos2Dataset` of one input a window, since its mode for training draws windows at
-  random for ever; `Chronos2Model` with one layer of width 16.
+* Chronos-2: `Chronos2Dataset` of one input a window, as its mode for training draws windows at
+  random without end; `Chronos2Model` with one layer of width 16.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "Loader(stream, seed=)": (
         lambda _: wd.Loader(wd.Stream(windows()), batch_size=2, seed=1),
-        r"`seed` must not be given to the loader of a stream; pass it to Stream",
+        r"`seed` must not be given to the loader of a stream, which has an order",
     ),
     "Loader(rank=)": (loader(rank=0), "`rank` and `world_size` must be given together"),
     "Loader(device source, pin_memory=)": (

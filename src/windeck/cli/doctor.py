@@ -154,7 +154,7 @@ def _loader_and_step(made: Any, what: str) -> tuple[Any, Any]:
         return made
     if not hasattr(made, "__iter__") or isinstance(made, (tuple, str)):
         sys.exit(
-            f"windeck doctor: {what} returned a {type(made).__name__}, expected a loader, or "
+            f"windeck doctor: {what} returned {type(made).__name__}, expected a loader, or "
             "(loader, step)"
         )
     return made, None

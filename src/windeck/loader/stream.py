@@ -616,8 +616,9 @@ def as_stream(
     for name, given in (("shuffle", shuffle), ("order", order), ("seed", seed)):
         if given is not None and given is not False:
             raise TypeError(
-                f"`{name}` must not be given to the loader of a stream; pass it to "
-                f"{type(data).__name__}(...)"
+                f"`{name}` must not be given to the loader of a stream, which has an order of its "
+                "own; expected `order` and `seed` in Stream(...), or `seed` in Mixture(...), whose "
+                "parts are shuffled unless they are streams of another order"
             )
     return data
 
