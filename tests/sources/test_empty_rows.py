@@ -66,7 +66,7 @@ def test_rows_have_as_many_axes_and_any_keys_as_numpy_and_dicts_allow() -> None:
         X = "x"
 
     layout: dict[Any, Any] = {Name.X: (np.dtype("i1"), (1,) * 30), 5: (np.dtype("i1"), ())}
-    batch = empty_rows(MappingProxyType(layout), 2)  # type: ignore[arg-type]
+    batch = empty_rows(MappingProxyType(layout), 2)
     assert list(batch) == [Name.X, 5]
     assert next(iter(batch)) is Name.X
     assert batch["x"].shape == (2, *[1] * 30)

@@ -314,7 +314,7 @@ def test_frames_of_nullable_and_arrow_types(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["btc", "columns"])
-def test_objects_that_are_numbers(layout: str) -> None:
+def test_objects_that_are_numbers(layout: Any) -> None:
     windows = wd.Windows(sites(), context_length=3, target_columns="y", layout=layout).latest()
 
     def table_of(values: Any, **options: Any) -> Any:
