@@ -33,7 +33,9 @@ py::dict empty_rows(const py::object& layout, const IntegerLike& rows) {
                                  ", expected values and not references to objects");
         }
         // Keys are those of the layout, also where they are no str.
-        BatchArray part{py::reinterpret_borrow<py::str>(key), dtype, {count},
+        BatchArray part{py::reinterpret_borrow<py::str>(key),
+                        dtype,
+                        {count},
                         static_cast<std::size_t>(dtype.itemsize())};
         for (const py::ssize_t size : shape) {
             if (size < 0) {
