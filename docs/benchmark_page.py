@@ -105,7 +105,9 @@ KINDS = (
         (
             *(
                 bar
-                for library in ("GluonTS", "Darts", "pytorch-forecasting", "NeuralForecast")
+                for library in (
+                    "GluonTS", "Darts", "pytorch-forecasting", "NeuralForecast", "Chronos-2"
+                )
                 for bar in (
                     Bar("adapters", library, f"{library}: loading an epoch", "its own loader"),
                     Bar("adapters", library, f"{library}: training an epoch", "its own loader",
