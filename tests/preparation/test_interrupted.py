@@ -349,9 +349,7 @@ def test_a_full_disk_is_not_a_bad_source(
 def test_nothing_but_bad_files(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.parquet").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=r"none of 1 files can be read, the first is '.*a.parquet'"
-    ):
+    with pytest.raises(ValueError, match=r"none of 1 file can be read, the first is '.*a.parquet'"):
         wd.prepare(tmp_path / "in", tmp_path / "out", on_error="skip")
 
 

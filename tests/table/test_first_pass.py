@@ -270,7 +270,7 @@ def test_contents_of_another_form_are_not_used(tmp_path: Path, change: dict[str,
     assert found.categories == {"x": ("u", "v")}
     assert found.layout.offsets.tolist() == [0, 2, 3]
     stored = pa.ipc.open_file(whole).read_all()
-    other = json.loads(stored.schema.metadata[b"windeck first pass 2"])
+    other = json.loads(stored.schema.metadata[b"windeck first pass 1"])
     for name, values in change.items():
         if name in other:
             other[name] = values
@@ -279,7 +279,7 @@ def test_contents_of_another_form_are_not_used(tmp_path: Path, change: dict[str,
         else:
             place = stored.schema.get_field_index(name)
             stored = stored.set_column(place, name, pa.array(values))
-    stored = stored.replace_schema_metadata({"windeck first pass 2": json.dumps(other)})
+    stored = stored.replace_schema_metadata({"windeck first pass 1": json.dumps(other)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, stored.schema) as writer:
         writer.write_table(stored)

@@ -91,7 +91,7 @@ class TestSeries:
             ([[1.0], [[1.0]]], {}, r"have shapes such as \(1,\) and \(1, 1\)"),
             ([np.zeros((1, 1, 1))], {}, "expected .time,. each"),
             ([np.zeros(2, np.float32), np.zeros(2)], {}, "is float32 and float64 in different"),
-            ([[1.0]], {"columns": ["a", "b"]}, "have 1 columns, and `columns` has 2 names"),
+            ([[1.0]], {"columns": ["a", "b"]}, "have 1 column, and `columns` has 2 names"),
             ([[1.0]], {"start": "2024"}, "pass freq="),
             ([[1.0]], {"freq": "h"}, "`freq` must be None without"),
             ([[1.0]], {"start": ["2024", "2025"], "freq": "h"}, "has 2 timestamps for 1 series"),
@@ -103,7 +103,7 @@ class TestSeries:
             ([["a"]], {}, "series 0 has dtype <U1"),
             ([torch.zeros(2, dtype=torch.bfloat16)], {}, "series 0 is bfloat16, which Arrow lacks"),
             ({"a": [1.0]}, {"series_names": ["b"]}, "must be None for a mapping"),
-            ([[1.0]], {"series_names": ["b", "c"]}, "`series_names` must have 1 names"),
+            ([[1.0]], {"series_names": ["b", "c"]}, "`series_names` must have 1 name"),
             ([[], []], {}, "has no value in any list"),
         ],
     )
@@ -175,7 +175,7 @@ class TestMappings:
         ]
 
     def test_lists_of_another_length(self) -> None:
-        with pytest.raises(ValueError, match=r"'feat_static_cat' has 1 values in series 0, and"):
+        with pytest.raises(ValueError, match=r"'feat_static_cat' has 1 value in series 0, and"):
             Table.from_series(ENTRIES, id_columns="item_id", timestamp_column="start", freq=1)
 
     def test_numbers_hold_for_their_series(self) -> None:

@@ -121,7 +121,7 @@ class TestArrays:
             Table.from_rows(np.zeros((2, 3)), ["a", "b"])
         with pytest.raises(TypeError, match="the matrix is a list"):
             Table.from_rows([[1.0]], ["a"])
-        with pytest.raises(ValueError, match="timestamps has 1 rows and the matrix has 2"):
+        with pytest.raises(ValueError, match="timestamps has 1 row and the matrix has 2"):
             Table.from_rows(np.zeros((2, 1)), ["a"], timestamps=np.array([1]))
         with pytest.raises(ValueError, match="`columns` must name each column once, got 'a' twice"):
             Table.from_rows(np.zeros((2, 2)), ["a", "a"])

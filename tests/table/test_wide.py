@@ -56,7 +56,7 @@ class TestRows:
 
     def test_errors(self) -> None:
         data = pa.table({"id": ["a", "a"], "t": [1, 2], "x": [1.0, 2.0]})
-        with pytest.raises(ValueError, match="2 rows have 1 ids; expected one row a series"):
+        with pytest.raises(ValueError, match="2 rows have 1 id; expected one row a series"):
             Table.from_wide(data, id_columns="id")
         with pytest.raises(ValueError, match="must be None with series='rows', whose columns"):
             Table.from_wide(data, id_columns="id", timestamp_column="t")

@@ -47,7 +47,7 @@ COUNTED_STEPS = 1 << 20
 #: Portions of remote files for each thread, at least, if there are as many parts.
 PORTIONS = 2
 #: Format of stored results. A change of what is found needs another one.
-_FORMAT = "windeck first pass 2"
+_FORMAT = "windeck first pass 1"
 #: Columns of stored results: first row of each series, counts of steps, and the usual step.
 _COUNTS = ("first", "duplicates", "irregular", "breaks", "step")
 _LOCAL = "local times, which go back when clocks are set back, have to be written in UTC"

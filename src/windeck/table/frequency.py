@@ -28,6 +28,11 @@ _MONTH_NAMES = (
 # fmt: on
 
 
+def text_of(freq: object) -> str:
+    """Return an alias, also that of an offset of pandas, without blanks around it."""
+    return str(getattr(freq, "freqstr", freq)).strip()
+
+
 def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
     """Return the step of a frequency: an integer, a duration, or an alias such as "15min".
 
@@ -51,7 +56,7 @@ def step_of(freq: Any, argument: str = "freq") -> np.timedelta64 | int:
     elif isinstance(freq, (np.timedelta64, dt.timedelta)):
         step = np.timedelta64(freq)
     else:
-        step = _step_of_alias(str(getattr(freq, "freqstr", freq)), argument)
+        step = _step_of_alias(text_of(freq), argument)
     if not step > type(step)(0):
         raise ValueError(f"`{argument}` must be a positive step, got {freq!r}")
     return step
@@ -73,7 +78,7 @@ def phase_of(freq: Any, argument: str = "freq") -> int | None:
     >>> phase_of("W-WED"), phase_of("QS-MAY"), phase_of("Y-DEC"), phase_of("D")
     (2, 1, 0, None)
     """
-    found = _ALIAS.fullmatch(str(getattr(freq, "freqstr", freq)).strip())
+    found = _ALIAS.fullmatch(text_of(freq))
     if found is None:
         return None
     unit, anchor = found[2], found[3]

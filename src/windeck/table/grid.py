@@ -10,7 +10,7 @@ import numpy as np
 from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Int64s
 from windeck.columns.times import cast_times, check_zone, duration_text, parse_time, ticks_of
-from windeck.table.frequency import phase_of, step_of
+from windeck.table.frequency import phase_of, step_of, text_of
 from windeck.table.local_times import is_utc, utc_times
 
 __all__ = ["DUPLICATES", "OFF_GRID", "Grid", "OffGrid", "grid_of"]
@@ -254,7 +254,7 @@ def _check_phase(grid: Grid, phase: int, step: Any, origin: Any, first: int) -> 
                 "expected one of both"
             )
         return
-    unit = 3 if "Q" in str(getattr(step, "freqstr", step)) else 12
+    unit = 3 if "Q" in text_of(step) else 12
     if (first - phase) % unit:
         raise ValueError(
             f"`step` is {step!r}, and `origin` is {origin!r}; expected step='{grid.step}MS' with a "

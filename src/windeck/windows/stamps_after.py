@@ -12,7 +12,7 @@ from windeck._util.indices import Int64
 from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Array, Bools
 from windeck.columns.times import add_steps, cast_times, ticks_of
-from windeck.table.frequency import MONTH_DAYS, step_of
+from windeck.table.frequency import MONTH_DAYS, step_of, text_of
 from windeck.table.local_times import is_utc, utc_times
 from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
@@ -102,7 +102,7 @@ class _StepsAfter(NamedTuple):
 
 def business_step(step: Any) -> int | None:
     """Return the number of business days of an alias ("B", "2B"), or None for another step."""
-    found = _BUSINESS.fullmatch(str(getattr(step, "freqstr", step)).strip())
+    found = _BUSINESS.fullmatch(text_of(step))
     if found is None or (found[1] is None and found[0] != "B"):
         return None
     return int(found[1] or 1)
@@ -266,10 +266,10 @@ def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     times = stamps[rows.ravel()]
     local = times if zone is None else local_times(times, zone)
     days = local.astype("M8[D]").reshape(rows.shape)
-    begin, stop = days[:, -1], days[:, 0] + 1
+    begin, last = days[:, -1], days[:, 0]  # not the day after it, which the last of all has not
     count = np.minimum(end - first, _BUSINESS_ROWS)
-    weekdays = np.busday_count(begin, stop)
-    skipped = (stop - begin).astype(np.int64) - weekdays
+    weekdays = np.busday_count(begin, last) + np.is_busday(last)
+    skipped = (last - begin).astype(np.int64) + 1 - weekdays
     weekday = (days.astype(np.int64) + 3) % 7  # 0 is Monday
     found: Bools = (np.bitwise_or.reduce(1 << weekday, axis=1) == 0b11111) & (skipped >= 4)
     found &= (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
