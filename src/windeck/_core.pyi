@@ -567,7 +567,7 @@ class Field:
     dilation : int
         Rows from one step to the next, 1 or more.
     layout : str
-        "btc" (batch, time, channel), "bct", "bt" (one column) or "bc" (one step).
+        "btc" (batch, time, channel), "bct", "bt" (one column), "bc" (one step) or "b" (one of both).
     dtype : str
         The dtype of the values: float64, float32, float16, bfloat16 (as uint16), an integer type or
         bool. A column of this dtype that is not scaled is copied unchanged.
@@ -642,7 +642,38 @@ class Gather:
         """
     def __reduce__(self) -> tuple:
         ...
-    def gather(self, indices: typing.Any, *, out: typing.Any = None, threads: typing.Any = 1) -> dict:
+    def batches(self, order: typing.Any, start: typing.Any, stop: typing.Any, count: typing.Any, wrap: collections.abc.Callable, wrap_keys: dict) -> list:
+        """
+        Return batches of the windows at consecutive places of an order, by one call.
+        
+        Parameters
+        ----------
+        order : Permutation or None
+            The order; None for the windows in sequence.
+        start, stop : int
+            0 <= start <= stop <= size of the order and number of windows: the places.
+        count : int
+            The number of batches, which have equally many places each.
+        wrap : callable
+            Makes the value of a key of a batch from its array.
+        wrap_keys : dict of callable
+            Used in place of `wrap` for its keys.
+        
+        Returns
+        -------
+        list of dict
+            As of `gather`, with wrapped arrays, all in one slab of the pool, each at a multiple of 64 bytes.
+        
+        Raises
+        ------
+        TypeError, ValueError
+            Arguments that are not valid; otherwise as `gather`.
+        
+        Notes
+        -----
+        Releases the GIL while it writes the batches.
+        """
+    def gather(self, indices: typing.Any, out: typing.Any = None, threads: typing.Any = 1) -> dict:
         """
         Return the batch of the given windows.
         
@@ -675,6 +706,11 @@ class Gather:
         Notes
         -----
         Releases the GIL while it writes the batch.
+        """
+    @property
+    def row_bytes(self) -> int:
+        """
+        Bytes of a row of all arrays.
         """
 class ShareTree:
     """

@@ -94,6 +94,68 @@ def test_a_fresh_batch_is_aligned_writable_and_its_own() -> None:
         assert not np.shares_memory(value, second[key])
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_batches_of_places_are_those_of_their_windows(shuffled: bool) -> None:
+    """The model is `gather` of the windows of each batch; rows need not fill 64 bytes."""
+    rng = np.random.default_rng(4)
+    compared = 0
+    for seed in range(400):
+        gather = cases.random_case(seed).gather
+        if not len(gather):
+            continue
+        order = _core.Permutation(len(gather), seed=seed) if shuffled else None
+        windows = np.arange(len(gather)) if order is None else order[:]
+        count = int(rng.integers(1, 5))
+        rows = int(rng.integers(0, len(gather) // count + 1))
+        start = int(rng.integers(0, len(gather) - rows * count + 1))
+        stop = start + rows * count
+        each = windows[start:stop].reshape(count, rows)
+        arguments = (order, start, stop, count, lambda array: array, {"start": np.ndarray.tolist})
+        try:
+            expected = [gather.gather(one) for one in each]
+        except ValueError:
+            with pytest.raises(ValueError, match="cannot hold"):
+                gather.batches(*arguments)
+            continue
+        found = gather.batches(*arguments)
+        assert len(found) == count
+        for one, other in zip(found, expected, strict=True):
+            assert list(one) == list(other)
+            for key, values in one.items():
+                if key == "start":
+                    assert values == other[key].tolist()
+                    continue
+                assert values.dtype == other[key].dtype
+                assert values.shape == other[key].shape
+                assert values.tobytes() == other[key].tobytes()
+                assert values.ctypes.data % 64 == 0
+                assert values.flags.writeable
+        assert gather.row_bytes * rows == sum(values.nbytes for values in expected[0].values())
+        compared += 1
+    assert compared > 200
+
+
+BAD_PLACES: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"stop": 41}, ValueError, "stop is 41, expected an integer from 0 to 40"),
+    ({"start": 9}, ValueError, "start is 9, expected an integer from 0 to 8"),
+    ({"start": -1}, ValueError, "start is -1, expected an integer from 0 to 8"),
+    ({"start": 1.5}, TypeError, "start is of type float, expected an integer"),
+    ({"count": 3}, ValueError, "8 windows are no multiple of the 3 batches of count"),
+    ({"count": 0}, ValueError, "count is 0, expected an integer from 1"),
+    ({"order": _core.Permutation(5)}, ValueError, "stop is 8, expected an integer from 0 to 5"),
+    ({"order": [3, 4]}, TypeError, "order is of type list, expected Permutation or None"),
+    ({"wrap": 3}, TypeError, "batches"),
+    ({"wrap": len, "wrap_keys": {"past": lambda array: 1 / 0}}, ZeroDivisionError, "by zero"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD_PLACES)
+def test_bad_places(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    valid: dict[str, Any] = {"order": None, "start": 0, "stop": 8, "count": 2, "wrap": len}
+    with pytest.raises(error, match=message):
+        small([field()]).batches(**(valid | {"wrap_keys": {}} | options))
+
+
 @pytest.mark.parametrize("threads", [None, 1, 2, 5])
 def test_threads_change_nothing(threads: int | None) -> None:
     rng = np.random.default_rng(3)
@@ -191,6 +253,13 @@ def test_static_fields_read_the_first_row_of_the_series() -> None:
     assert batch["static"].tolist() == [[0.0], [30.0]]
 
 
+def test_a_field_of_one_value_has_the_axis_of_the_batch_alone() -> None:
+    one = _core.Field("one", [column()], segments=[(1, 1)], layout="b", dtype="float64", mask=True)
+    batch = small([one]).gather([3, 19])
+    assert batch["one"].tolist() == [6.0, 0.0]
+    assert batch["one_mask"].tolist() == [True, False]
+
+
 def test_arrays_stay_alive_as_long_as_the_gather() -> None:
     gather = small([field([column(np.arange(ROWS) * 1.0)])])
     assert gather.gather([20])["past"].ravel().tolist() == [20, 21, 22, 23]
@@ -203,8 +272,14 @@ BAD_FIELDS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dtype": "int64", "fill": 2**53 + 1}, ValueError, "expected an integer that float64 holds"),
     ({"fill": "0"}, TypeError, "fill is of type str, expected a number"),
     ({"dtype": "complex64"}, ValueError, "dtype is 'complex64', expected one of float64 float32"),
-    ({"layout": "tbc"}, ValueError, "layout is 'tbc', expected one of 'btc', 'bct', 'bt', 'bc'"),
+    (
+        {"layout": "tbc"},
+        ValueError,
+        "layout is 'tbc', expected one of 'btc', 'bct', 'bt', 'bc', 'b'",
+    ),
     ({"layout": "bc"}, ValueError, "field 'past' has 4 steps, layout bc takes 1"),
+    ({"layout": "b"}, ValueError, "field 'past' has 4 steps, layout b takes 1"),
+    ({"layout": "b", "columns": [column(), column()]}, ValueError, "has 2 columns, layout b takes"),
     ({"anchor": "row"}, ValueError, "anchor is 'row', expected one of 'window', 'series'"),
     ({"dilation": 0}, ValueError, "dilation is 0, expected an integer from 1"),
     ({"dilation": 1.5}, TypeError, "dilation is of type float, expected an integer"),

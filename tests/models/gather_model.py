@@ -190,4 +190,6 @@ def gather_field(
         return values[:, :, 0], mask[:, :, 0]
     if model.layout == "bc":
         return values[:, 0, :], mask[:, 0, :]
+    if model.layout == "b":
+        return values[:, 0, 0], mask[:, 0, 0]
     return values, mask

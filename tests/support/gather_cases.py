@@ -97,7 +97,7 @@ def random_columns(
 
 
 def random_segments(rng: np.random.Generator, layout: str) -> list[tuple[int, int]]:
-    if layout == "bc":
+    if layout in ("bc", "b"):
         return [(int(rng.integers(-3, 4)), 1)]
     count = int(rng.integers(1, 4))
     segments = [(int(rng.integers(-5, 9)), int(rng.integers(0, 9))) for _ in range(count)]
@@ -112,7 +112,7 @@ def random_field(
     count = int(rng.integers(1, 12)) if rng.random() < 0.9 else int(rng.integers(60, 140))
     out = str(rng.choice(DTYPES if rng.random() < 0.6 else ["float32", "float64"]))
     native, expected = random_columns(rng, rows, count, out)
-    layout = str(rng.choice(["btc", "bct", "bc", *(["bt"] if count == 1 else [])]))
+    layout = str(rng.choice(["btc", "bct", "bc", *(["bt", "b"] if count == 1 else [])]))
     floating = out in model.FLOATS
 
     def coefficients() -> Array | None:

@@ -51,7 +51,7 @@ segments : sequence of (offset, length)
 dilation : int
     Rows from one step to the next, 1 or more.
 layout : str
-    "btc" (batch, time, channel), "bct", "bt" (one column) or "bc" (one step).
+    "btc" (batch, time, channel), "bct", "bt" (one column), "bc" (one step) or "b" (one of both).
 dtype : str
     The dtype of the values: float64, float32, float16, bfloat16 (as uint16), an integer type or
     bool. A column of this dtype that is not scaled is copied unchanged.
@@ -202,9 +202,12 @@ PyField make_field(const std::string& name, py::handle columns, py::handle segme
     out.columns = kept;
     out.spec.segments = segments_of(segments);
     out.spec.dilation = integer(dilation, "dilation", 1);
-    out.spec.layout = choose<Layout>(
-        layout, "layout",
-        {{"btc", Layout::btc}, {"bct", Layout::bct}, {"bt", Layout::bt}, {"bc", Layout::bc}});
+    out.spec.layout = choose<Layout>(layout, "layout",
+                                     {{"btc", Layout::btc},
+                                      {"bct", Layout::bct},
+                                      {"bt", Layout::bt},
+                                      {"bc", Layout::bc},
+                                      {"b", Layout::b}});
     out.spec.anchor =
         choose<Anchor>(anchor, "anchor", {{"window", Anchor::window}, {"series", Anchor::series}});
     const auto type = dtype_named(dtype);

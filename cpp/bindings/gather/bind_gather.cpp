@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "bindings.hpp"
 #include "gather/fields.hpp"
 #include "windeck/gather/gather.hpp"
+#include "windeck/orders/permutation.hpp"
 
 namespace windeck {
 namespace {
@@ -82,6 +85,37 @@ Notes
 Releases the GIL while it writes the batch.
 )";
 
+constexpr const char* batches_doc =
+    R"(Return batches of the windows at consecutive places of an order, by one call.
+
+Parameters
+----------
+order : Permutation or None
+    The order; None for the windows in sequence.
+start, stop : int
+    0 <= start <= stop <= size of the order and number of windows: the places.
+count : int
+    The number of batches, which have equally many places each.
+wrap : callable
+    Makes the value of a key of a batch from its array.
+wrap_keys : dict of callable
+    Used in place of `wrap` for its keys.
+
+Returns
+-------
+list of dict
+    As of `gather`, with wrapped arrays, all in one slab of the pool, each at a multiple of 64 bytes.
+
+Raises
+------
+TypeError, ValueError
+    Arguments that are not valid; otherwise as `gather`.
+
+Notes
+-----
+Releases the GIL while it writes the batches.
+)";
+
 std::vector<py::ssize_t> shape_for(const FieldSpec& spec, std::int64_t steps) {
     const auto columns = static_cast<py::ssize_t>(spec.columns.size());
     switch (spec.layout) {
@@ -91,8 +125,10 @@ std::vector<py::ssize_t> shape_for(const FieldSpec& spec, std::int64_t steps) {
             return {0, columns, steps};
         case Layout::bt:
             return {0, steps};
-        default:
+        case Layout::bc:
             return {0, columns};
+        default:
+            return {0};
     }
 }
 
@@ -131,31 +167,104 @@ class PyGather {
         const int workers = thread_count(threads);
         const auto batch = static_cast<py::ssize_t>(wanted.values.size());
         std::vector<py::array> arrays = out.is_none()
-                                            ? new_batch(parts_, batch)
+                                            ? new_batches(parts_, batch)
                                             : checked_batch(out, parts_, batch, inputs(wanted));
 
         // Everything the threads read is a C++ value from here on.
-        std::vector<FieldOut> outs;
-        outs.reserve(gather_->fields().size());
-        std::size_t next = 0;
-        for (const FieldSpec& spec : gather_->fields()) {
-            FieldOut field;
-            field.values = static_cast<std::byte*>(arrays[next++].mutable_data());
-            if (spec.mask) field.mask = static_cast<std::uint8_t*>(arrays[next++].mutable_data());
-            outs.push_back(field);
-        }
-        std::int64_t* const series = has_series_ ? int64_span(arrays[next++]).data() : nullptr;
-        std::int64_t* const starts = has_start_ ? int64_span(arrays[next]).data() : nullptr;
+        const Memory memory = memory_of(arrays.data());
         {
             const GilRelease unlocked;
-            gather_->run(wanted.values, outs, series, starts, workers);
+            gather_->run(wanted.values, memory.fields, memory.series, memory.starts, workers);
         }
         return batch_dict(parts_, std::move(arrays));
+    }
+
+    py::list batches(py::handle given, py::handle start, py::handle stop, py::handle count,
+                     const py::function& wrap, const py::dict& wrap_keys) const {
+        if (!given.is_none() && !py::isinstance<Permutation>(given)) {
+            throw py::type_error("order is of type " + type_name(given) +
+                                 ", expected Permutation or None");
+        }
+        const auto* const order = given.is_none() ? nullptr : &given.cast<const Permutation&>();
+        const auto limit = order == nullptr ? size() : std::min(size(), std::size_t{order->size()});
+        const std::int64_t last = integer(stop, "stop", 0, static_cast<std::int64_t>(limit));
+        const std::int64_t first = integer(start, "start", 0, last);
+        const std::int64_t number = integer(count, "count", 1);
+        if ((last - first) % number != 0) {
+            throw py::value_error(std::to_string(last - first) +
+                                  " windows are no multiple of the " + std::to_string(number) +
+                                  " batches of count");
+        }
+        const std::int64_t rows = (last - first) / number;
+        std::vector<std::int64_t> wanted(static_cast<std::size_t>(last - first));
+        std::vector<py::array> arrays = new_batches(parts_, rows, static_cast<std::size_t>(number));
+        std::vector<Memory> memory;
+        memory.reserve(static_cast<std::size_t>(number));
+        for (std::int64_t batch = 0; batch < number; ++batch)
+            memory.push_back(
+                memory_of(arrays.data() + static_cast<std::size_t>(batch) * parts_.size()));
+        {
+            const GilRelease unlocked;
+            if (order == nullptr) {
+                std::iota(wanted.begin(), wanted.end(), first);
+            } else {
+                order->slice(static_cast<std::uint64_t>(first), wanted);
+            }
+            std::span<const std::int64_t> left(wanted);
+            for (const Memory& batch : memory) {
+                gather_->run(left.first(static_cast<std::size_t>(rows)), batch.fields, batch.series,
+                             batch.starts, 1);
+                left = left.subspan(static_cast<std::size_t>(rows));
+            }
+        }
+        py::list made;
+        auto array = arrays.begin();
+        for (std::int64_t batch = 0; batch < number; ++batch) {
+            py::dict values;
+            for (const BatchArray& part : parts_) {
+                const py::handle own =
+                    wrap_keys.empty() ? nullptr : PyDict_GetItem(wrap_keys.ptr(), part.key.ptr());
+                const py::handle wrapper = own ? own : py::handle(wrap);
+                PyObject* const value = PyObject_CallOneArg(wrapper.ptr(), (array++)->ptr());
+                if (value == nullptr) throw py::error_already_set();
+                values[part.key] = py::reinterpret_steal<py::object>(value);
+            }
+            made.append(std::move(values));
+        }
+        return made;
+    }
+
+    std::size_t row_bytes() const {
+        std::size_t bytes = 0;
+        for (const BatchArray& part : parts_)
+            bytes += part.row_bytes;
+        return bytes;
     }
 
     std::size_t size() const { return static_cast<std::size_t>(gather_->index().size()); }
 
   private:
+    /// Where the arrays of a batch are.
+    struct Memory {
+        std::vector<FieldOut> fields;
+        std::int64_t* series = nullptr;
+        std::int64_t* starts = nullptr;
+    };
+
+    Memory memory_of(py::array* next) const {
+        Memory memory;
+        memory.fields.reserve(gather_->fields().size());
+        for (const FieldSpec& spec : gather_->fields()) {
+            FieldOut field;
+            field.values = static_cast<std::byte*>((next++)->mutable_data());
+            if (spec.mask) field.mask = static_cast<std::uint8_t*>((next++)->mutable_data());
+            memory.fields.push_back(field);
+        }
+        if (has_series_) memory.series = int64_span(*next++).data();
+        if (has_start_) memory.starts = int64_span(*next).data();
+        return memory;
+    }
+
     void lay_out() {
         const auto& specs = gather_->fields();
         for (std::size_t f = 0; f < specs.size(); ++f) {
@@ -216,8 +325,11 @@ void bind_gather(py::module_& m) {
              py::arg("index"), py::arg("bounds"), py::arg("fields"), py::kw_only(),
              py::arg("index_keys") = py::make_tuple("series_id", "start"))
         .def("__len__", &PyGather::size, "The number of windows.")
-        .def("gather", &PyGather::gather, py::arg("indices"), py::kw_only(),
-             py::arg("out") = py::none(), py::arg("threads") = 1, call_doc);
+        .def("gather", &PyGather::gather, py::arg("indices"), py::arg("out") = py::none(),
+             py::arg("threads") = 1, call_doc)
+        .def_property_readonly("row_bytes", &PyGather::row_bytes, "Bytes of a row of all arrays.")
+        .def("batches", &PyGather::batches, py::arg("order"), py::arg("start"), py::arg("stop"),
+             py::arg("count"), py::arg("wrap"), py::arg("wrap_keys"), batches_doc);
 }
 
 }  // namespace windeck

@@ -34,11 +34,14 @@ std::int64_t count_steps(const FieldSpec& spec) {
 void check_shape(const FieldSpec& spec, std::int64_t steps) {
     const std::size_t columns = spec.columns.size();
     if (columns == 0) refuse(spec, "has no columns, expected 1 or more");
-    if (spec.layout == Layout::bt && columns != 1) {
-        refuse(spec, "has " + std::to_string(columns) + " columns, layout bt takes 1");
+    const std::string layout = spec.layout == Layout::bt   ? "bt"
+                               : spec.layout == Layout::bc ? "bc"
+                                                           : "b";
+    if ((spec.layout == Layout::bt || spec.layout == Layout::b) && columns != 1) {
+        refuse(spec, "has " + std::to_string(columns) + " columns, layout " + layout + " takes 1");
     }
-    if (spec.layout == Layout::bc && steps != 1) {
-        refuse(spec, "has " + std::to_string(steps) + " steps, layout bc takes 1");
+    if ((spec.layout == Layout::bc || spec.layout == Layout::b) && steps != 1) {
+        refuse(spec, "has " + std::to_string(steps) + " steps, layout " + layout + " takes 1");
     }
     if (steps > value_limit / static_cast<std::int64_t>(columns)) {
         refuse(spec, "has " + std::to_string(steps) + " steps of " + std::to_string(columns) +

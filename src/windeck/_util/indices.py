@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Int64", "as_indices", "as_positions", "is_integer"]
+__all__ = ["INT64", "Int64", "as_indices", "as_positions", "is_integer"]
 
 Int64 = npt.NDArray[np.int64]
-_INT64 = np.dtype(np.int64)  # the object that arrays share
+#: The dtype object that arrays share.
+INT64 = np.dtype(np.int64)
 
 
 def as_indices(indices: Any) -> Int64:
@@ -23,7 +24,7 @@ def as_indices(indices: Any) -> Int64:
     IndexError
         If one is 2^63 or more.
     """
-    if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
+    if type(indices) is np.ndarray and indices.dtype is INT64 and indices.ndim == 1:
         return indices
     array = np.asarray(indices)
     if array.size == 0 and array.dtype == np.float64:
@@ -52,7 +53,7 @@ def as_positions(values: Any, name: str = "positions") -> Int64:
     if array.size == 0:
         return np.empty(0, np.int64)
     # The usual case, by native functions alone: array.min() is one of Python.
-    if array.dtype is _INT64 and array.ndim == 1 and np.minimum.reduce(array) >= 0:
+    if array.dtype is INT64 and array.ndim == 1 and np.minimum.reduce(array) >= 0:
         return array
     if array.dtype.kind not in "iu":
         raise TypeError(f"`{name}` must be integers, got {array.dtype}")

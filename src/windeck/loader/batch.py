@@ -317,6 +317,11 @@ class BatchBuilder:
         methods = stream.methods
         self._methods = methods
         self._options = methods.threads_option(threads)
+        self._one_thread = self._options.get("threads", 1) == 1
+        self._from_bits = {
+            key: partial(tensor_from_bits, dtype=dtype)
+            for key, dtype in methods.torch_dtypes.items()
+        }
         #: Device that batches are copied to; None if they stay in host memory.
         self.target_device = device if device is not None and device.type != "cpu" else None
         on_cuda = self.target_device is not None and self.target_device.type == "cuda"
@@ -360,6 +365,10 @@ class BatchBuilder:
                 assert not isinstance(positions, range)
                 batches = self._gather(positions, count)
                 nbytes = count * sum(tensor.nbytes for tensor in batches[0].values())
+            elif self._one_thread and epoch.batches is not None and isinstance(positions, range):
+                places = positions.start - epoch.start, positions.stop - epoch.start
+                batches = epoch.batches(*places, count, torch.from_numpy, self._from_bits)
+                nbytes = len(positions) * epoch.row_bytes
             else:  # With few calls: see `cut_rows`.
                 first = epoch.start
                 if isinstance(positions, range):

@@ -264,9 +264,7 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch that the next batch belongs to."""
-        if self.steps_per_epoch is not None:
-            return self._step // self.steps_per_epoch
-        return self._next_start() // self._epoch_length
+        return self._epoch_by(self._sharding())
 
     @property
     def waited_seconds(self) -> float:
@@ -315,7 +313,8 @@ class Loader:
         if self.steps_per_epoch is not None:
             return self._step % self.steps_per_epoch == 0
         sharding = self._sharding()
-        return self._next_start() == sharding.step_start(self.epoch * self._epoch_length)
+        start = sharding.step_start(self._position)
+        return start == sharding.step_start(start - start % self._epoch_length)
 
     @property
     def _epoch_steps_left(self) -> int:
@@ -749,20 +748,27 @@ class Loader:
 
     def _begin_groups(self, epoch: int | None) -> tuple[int, Prefetcher[BatchGroup]]:
         """Return an epoch, by default the current one, and its groups from the position on."""
-        self._record_step()
+        sharding = self._sharding()  # Once: a short epoch begins often.
+        self._history.record(self._step, self._position, sharding)
         self._compare_ranks()
-        number = self.epoch if epoch is None else epoch
+        number = self._epoch_by(sharding) if epoch is None else epoch
         left, last = None, number
         if self.epochs is not None and number >= self.epochs:
             left = 0
         elif self.steps_per_epoch is not None or self.max_steps is not None:
             left = self.steps_left if self.epoch == number else 0
             last = 0 if self.steps_per_epoch is not None else number
-        build, sharding = self._build_batch, self._sharding()
+        build = self._build_batch
         groups = build_groups(sharding, self._position, last, left, self.rank, build)
         ahead = Prefetcher(groups, self.prefetch, self._waited.pace, attrgetter("count"))
         ahead.patience, ahead.on_stall = self.stall_timeout, self._log_stall
         return number, ahead
+
+    def _epoch_by(self, sharding: Sharding) -> int:
+        """Return the epoch that the next batch belongs to."""
+        if self.steps_per_epoch is not None:
+            return self._step // self.steps_per_epoch
+        return sharding.step_start(self._position) // self._epoch_length
 
     def _next_start(self) -> int:
         """Return the position at which the next batch begins."""

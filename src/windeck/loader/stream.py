@@ -24,6 +24,7 @@ from windeck.sources import Batch, Fingerprint, Indices, Order, OrderFactory, So
 from windeck.sources import Stream as StreamProtocol
 from windeck.sources.layouts import check_written
 from windeck.sources.members import BatchMethods, SourceMembers, is_stream, source_members
+from windeck.windows.windows import native_gather
 
 __all__ = ["EpochRows", "Stream", "as_stream", "check_order_factory", "epoch_rows"]
 
@@ -49,6 +50,11 @@ class EpochRows:
         Returns the rows of samples.
     supports_threads
         True if `gather` takes ``threads=``.
+    batches
+        Returns the batches of places [start, stop) by one native call; None if there is none. Its
+        arguments are those of ``_core.Gather.batches``, without the order.
+    row_bytes
+        Bytes of a row of them.
     """
 
     start: int
@@ -57,14 +63,23 @@ class EpochRows:
     take: Callable[[Indices], Indices]
     gather: Callable[..., Batch]
     supports_threads: bool
+    batches: Callable[..., list[dict[str, Any]]] | None = None
+    row_bytes: int = 0
 
     @classmethod
     def in_sequence(
-        cls, start: int, stop: int, gather: Callable[..., Batch], supports_threads: bool
+        cls,
+        start: int,
+        stop: int,
+        gather: Callable[..., Batch],
+        supports_threads: bool,
+        batches: Callable[..., list[dict[str, Any]]] | None = None,
+        row_bytes: int = 0,
     ) -> EpochRows:
         """Return the functions of an epoch whose places are its samples."""
         numbers = partial(np.arange, dtype=np.int64)
-        return cls(start, stop, numbers, np.asarray, gather, supports_threads)
+        functions = numbers, np.asarray, gather, supports_threads, batches, row_bytes
+        return cls(start, stop, *functions)
 
 
 @explain_options
@@ -576,9 +591,14 @@ def epoch_rows(stream: Stream, position: int) -> EpochRows | None:
     start = here.epoch_start(epoch)
     span, gather = (start, start + here.length), source.methods.gather
     supports_threads = here.source.methods.supports_threads
+    batches, row_bytes = None, 0
+    if (native := native_gather(source.source)) is not None:
+        permutation = None if type(order) is Sequential else order
+        batches, row_bytes = partial(native.batches, permutation), native.row_bytes
+    functions = gather, supports_threads
     if type(order) is Sequential:
-        return EpochRows.in_sequence(*span, gather, supports_threads)
-    return EpochRows(*span, order.slice, order.take, gather, supports_threads)
+        return EpochRows.in_sequence(*span, *functions, batches, row_bytes)
+    return EpochRows(*span, order.slice, order.take, *functions, batches, row_bytes)
 
 
 def as_stream(

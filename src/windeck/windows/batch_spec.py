@@ -47,8 +47,6 @@ class BatchKey:
         True where the first row of the series is read.
     categorical
         True where the columns are the codes of categories.
-    without_channels
-        True where the array has the axis of the batch alone.
     dtype, mask, fill
         The dtype and the value of missing elements, set by `BatchKeys.of`; true if a mask comes
         with it.
@@ -64,7 +62,6 @@ class BatchKey:
     layout: str
     padded: bool = False
     static: bool = False
-    without_channels: bool = False
     dtype: str = ""
     mask: bool = False
     fill: float = 0.0
@@ -123,10 +120,7 @@ def _keys_of_roles(spec: WindowSpec) -> list[BatchKey]:
             *(BatchKey(name, (name,), whole, "bt", padded or cut) for name in roles.target),
             *(BatchKey(name, (name,), whole, "bt", padded or cut) for name in roles.known),
             *(BatchKey(name, (name,), (past,), "bt", padded) for name in roles.past),
-            *(
-                BatchKey(name, (name,), first_row, "bc", static=True, without_channels=True)
-                for name in roles.static
-            ),
+            *(BatchKey(name, (name,), first_row, "b", static=True) for name in roles.static),
         ]
         return [replace(key, categorical=key.name in roles.categorical) for key in keys]
     keys = []
@@ -302,9 +296,6 @@ class FieldPlan:
         self._scaled = set() if scaler is None else set(scaler.columns)
         #: Names of the columns that the keys have, which are read.
         self.names = tuple(dict.fromkeys(name for key in keys for name in key.columns))
-        names = [key.name for key in keys if key.without_channels]
-        # The native gather gives these keys an axis of channels of length 1.
-        self._without_channels = {*names, *(f"{name}_mask" for name in names)}
 
     def gather_of(
         self,
@@ -312,7 +303,7 @@ class FieldPlan:
         offsets: Int64,
         columns: Mapping[str, ColumnData],
         series: Int64 | None = None,
-    ) -> NativeGather | UnfittedGather:
+    ) -> _core.Gather | UnfittedGather:
         """Return the gather of windows of columns.
 
         Parameters
@@ -348,35 +339,7 @@ class FieldPlan:
                     fill_nan=key.fills_nan,
                 )
             )
-        gather = _core.Gather(index, offsets, fields, index_keys=self.index_keys)
-        return NativeGather(gather, self._without_channels, list(read.values()))
-
-
-class NativeGather:
-    """The native gather, without the axis of channels of keys that have none."""
-
-    def __init__(
-        self, gather: _core.Gather, without_channels: set[str], columns: list[ColumnData]
-    ) -> None:
-        self._gather, self._without_channels = gather, without_channels
-        #: Columns of codes are shared as long as they are in use.
-        self._columns = columns
-
-    def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
-        """Return one batch, written into `out` if it is given."""
-        if out is None and threads == 1:  # Small batches take as long as their arguments.
-            batch: Batch = self._gather.gather(indices)
-        else:
-            if out is not None and self._without_channels:
-                out = {
-                    key: a[..., None] if key in self._without_channels else a
-                    for key, a in out.items()
-                }
-            batch = self._gather.gather(indices, out=out, threads=threads)
-        if self._without_channels:
-            for key in self._without_channels & batch.keys():
-                batch[key] = batch[key][..., 0]
-        return batch
+        return _core.Gather(index, offsets, fields, index_keys=self.index_keys)
 
 
 class UnfittedGather:
@@ -420,7 +383,8 @@ class BatchGatherer:
         columns: Mapping[str, ColumnData],
     ) -> None:
         self.used, self.unseen = plan.used, plan.unseen
-        self.gather = plan.gather_of(index, table.offsets, columns).gather
+        self.native = plan.gather_of(index, table.offsets, columns)
+        self.gather = self.native.gather
 
 
 def _of_columns(

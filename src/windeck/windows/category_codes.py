@@ -46,7 +46,7 @@ DENSE_RANGE, DENSE_SHARE = 1 << 16, 8
 Rows: TypeAlias = "slice | Int64s"
 
 #: Columns of codes by the column that they are of and the digest of its values, while in use.
-_codes: WeakKeyDictionary[ColumnData, WeakValueDictionary[str, ColumnData]] = WeakKeyDictionary()
+_codes: WeakKeyDictionary[ColumnData, WeakValueDictionary[str, Array]] = WeakKeyDictionary()
 
 
 class CategoryValues(NamedTuple):
@@ -273,19 +273,20 @@ class CategoryLookup:
             self._digest = self._known.digest()
         kept = _codes.setdefault(column, WeakValueDictionary())
         found = kept.get(self._digest)
-        if found is not None:
-            return found
+        codes = self._encode(column) if found is None else found
+        kept[self._digest] = codes
+        return ColumnData(
+            column.name, codes, column.validity, column.validity_offset, None, column.missing
+        )
+
+    def _encode(self, column: ColumnData) -> Array:
         codes = aligned_empty((len(column.values),), self._dtype)
         for start in range(0, len(codes), ROWS_AT_A_TIME):
             rows = slice(start, start + ROWS_AT_A_TIME)
             codes[rows] = self.codes_of(column.values[rows])
             if column.validity is not None:
                 codes[rows][~column.observed(rows)] = 0
-        made = ColumnData(
-            column.name, codes, column.validity, column.validity_offset, None, column.missing
-        )
-        kept[self._digest] = made
-        return made
+        return codes
 
     def codes_of(self, values: Array) -> Array:
         """Return the codes of values, as a column has them; of null rows they mean nothing."""

@@ -300,9 +300,10 @@ class _DeviceKey:
         self._shape: tuple[int, ...] = {
             "btc": (len(steps), channels),
             "bct": (channels, len(steps)),
-        }.get(key.layout, (channels,) if key.static else (len(steps),))
-        if key.without_channels:
-            self._shape = ()
+            "bt": (len(steps),),
+            "bc": (channels,),
+            "b": (),
+        }[key.layout]
         self._fill = as_bits(_fill_of(key)).to(device)
         #: Steps of a key that may lie outside its series.
         self.steps = torch.from_numpy(steps).to(device) if key.padded else None

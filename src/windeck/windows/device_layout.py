@@ -51,7 +51,6 @@ class DeviceLayout:
             segments=((0, 1),),
             layout="bct" if key.layout == "bct" and len(key.columns) > 1 else "btc",
             padded=False,
-            without_channels=False,
             mask=False,
             fills_nan=any(can_miss(self.columns[name]) for name in key.columns),
             fill=math.nan if math.isnan(key.fill) else key.fill,  # one object: it equals itself

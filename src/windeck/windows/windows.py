@@ -6,14 +6,14 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from windeck import _core
 from windeck._util.html import html_table
 from windeck._util.imports import needs_torch
-from windeck._util.indices import Int64, as_indices, is_integer
+from windeck._util.indices import INT64, Int64, as_indices, is_integer
 from windeck._util.options import explain_options
 from windeck.orders import BlockPermutation
 from windeck.sources import Batch, OrderFactory
@@ -448,7 +448,9 @@ class Windows:
         dict of arrays
             Writable, contiguous, and owned by the caller; for the keys see the class.
         """
-        return self._gatherer.gather(as_indices(indices), out, threads)
+        if type(indices) is not np.ndarray or indices.dtype is not INT64 or indices.ndim != 1:
+            indices = as_indices(indices)  # Its calls take as long as a small batch.
+        return self._gatherer.gather(indices, out, threads)
 
     @property
     def default_order(self) -> OrderFactory:
@@ -1252,6 +1254,18 @@ class JoinedWindows(Windows):
         """As `Windows.torch_dtypes`, with the buffers."""
         bits = super().torch_dtypes
         return bits | joined.dtypes_of_buffers(bits, self._views)
+
+
+def native_gather(source: object) -> _core.Gather | None:
+    """Return the native gather of windows of a table in memory; None for other sources.
+
+    Also None for a class that is derived from `Windows`, which may gather in its own way.
+    """
+    if type(source) not in (Windows, JoinedWindows):
+        return None
+    gatherer = cast(Windows, source)._gatherer
+    native = gatherer.native if isinstance(gatherer, BatchGatherer) else None
+    return native if isinstance(native, _core.Gather) else None
 
 
 class Split(NamedTuple):

@@ -51,8 +51,9 @@ struct Segment {
     std::int64_t length;
 };
 
-/// The axes of a field, outermost first: batch, time, channel. bt has one column, bc one step.
-enum class Layout { btc, bct, bt, bc };
+/// The axes of a field, outermost first: batch, time, channel. bt has one column, bc one step, b
+/// one of both.
+enum class Layout { btc, bct, bt, bc, b };
 
 enum class Anchor { window, series };
 
