@@ -106,12 +106,16 @@ class Answers(Numbers):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ([1], "its gather returned a list, expected a dict of arrays"),
-        ({}, "its gather returned an empty dict, expected a dict of arrays"),
-        ({"x": [1.0]}, "'x' is of type list, expected a NumPy array of values"),
+        (None, "the source returned None, expected a dict of arrays"),
+        ([1], "the source returned a list, expected a dict of arrays"),
+        ({}, "the source returned an empty dict, expected a dict of arrays"),
+        (
+            {"x": [1.0]},
+            "the source returned a list for 'x'; the values of a batch must be NumPy .*",
+        ),
         (
             {"x": np.empty(0, object)},
-            "'x' is of type array of objects, expected a NumPy array of values",
+            "'x' is an array of objects, expected a NumPy array of values",
         ),
     ],
 )
@@ -242,7 +246,10 @@ def test_a_part_of_a_view_of_out_is_not_the_rows() -> None:
             return {"sample": out["sample"][:1]}
 
     mixture = Mixture({"a": (Short(100), 1), "b": (Short(100), 1)})
-    with pytest.raises(TypeError, match=r"^a source gave 1 row of 'sample' for \d samples$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^the source returned .sample. of shape \(1,\) for \d samples, expected \d rows$",
+    ):
         mixture.gather([0, 2, 1, 3])
 
 

@@ -324,7 +324,7 @@ class Unasked(Numbers):
     def _refuse(self) -> Any:
         raise RuntimeError("asked")
 
-    supports_threads = torch_dtypes = independent_rows = property(_refuse)
+    supports_threads = torch_dtypes = property(_refuse)
 
 
 def test_a_plain_gather_asks_for_no_options() -> None:

@@ -127,6 +127,34 @@ def test_a_day_that_a_zone_skips_is_no_gap(tmp_path: Path) -> None:
         assert (table.step, table.report.irregular.tolist()) == (DAY, [0])
 
 
+@pytest.mark.parametrize(
+    ("zone", "skipped"),
+    [("Pacific/Apia", "2011-12-30"), ("Pacific/Kwajalein", "1993-08-21"),
+     ("Pacific/Kiritimati", "1994-12-31")],
+)  # fmt: skip
+@pytest.mark.parametrize("time", ["00:00", "13:30"])
+@pytest.mark.parametrize("many", [1, 2, 7])
+def test_a_grid_leaves_out_a_day_that_a_zone_skips(
+    zone: str, skipped: str, time: str, many: int, tmp_path: Path
+) -> None:
+    near = pd.date_range(pd.Timestamp(f"{skipped} {time}") - pd.Timedelta(days=28), periods=60)
+    exists = near.date != pd.Timestamp(skipped).date()
+    days = near[::many][exists[::many]].tz_localize(zone)
+    expected, origin = days.tz_convert("UTC").tz_localize(None), str(near[0])
+    step: dict[str, Any] = {"step": f"{many}D", "origin": origin, "time_zone": zone}
+    table = both(frame_of(days.delete([2, 4, len(days) - 3])), tmp_path)[0]
+    for kind in (origin, "first"):
+        found = table.regularize(**step | {"origin": kind})
+        np.testing.assert_array_equal(found.timestamps, expected)
+    wd.prepare(tmp_path / "a.parquet", tmp_path / "out", timestamp_column="time", **step)
+    prepared = wd.Table.read(tmp_path / "out", timestamp_column="time")
+    np.testing.assert_array_equal(prepared.timestamps, expected)
+    later = both(frame_of(days + pd.Timedelta(minutes=25)), tmp_path)[0]
+    for off_grid in ("floor", "nearest"):
+        moved = later.regularize(**step, off_grid=off_grid)
+        np.testing.assert_array_equal(moved.timestamps, expected)
+
+
 @pytest.mark.parametrize("unit", ["as", "fs", "ps", "D", "M"])
 def test_units_in_which_a_month_does_not_fit(unit: str) -> None:
     stamps = np.array([0, 1, 2, 4], f"M8[{unit}]")

@@ -24,7 +24,14 @@ from windeck.columns.dtypes import tensor_from_bits
 from windeck.loader.mixture import Mixture, position_rows
 from windeck.loader.stream import EpochRows, Stream, epoch_rows
 from windeck.sources import Batch, Indices
-from windeck.sources.members import BatchMethods, StreamMembers
+from windeck.sources.layouts import is_written
+from windeck.sources.members import (
+    BatchMethods,
+    StreamMembers,
+    not_a_batch,
+    not_an_array,
+    other_rows,
+)
 
 __all__ = [
     "BatchBuilder",
@@ -108,7 +115,7 @@ def as_tensors(batch: Batch, bits: Mapping[str, str]) -> Tensors:
     ValueError
         For a read-only array: users may write to a batch.
     """
-    return cut_rows(batch, 0, 1, bits)[0]
+    return cut_rows(batch, None, 1, bits)[0]
 
 
 def gather_batches(
@@ -133,7 +140,8 @@ def gather_batches(
 
 def tensor_batches(methods: BatchMethods, rows: Batch, expected: int, count: int) -> list[Tensors]:
     """Return `count` batches, before `present`, from the `expected` rows of all of them."""
-    batches = cut_rows(rows, expected, count, methods.torch_dtypes)
+    checked = expected if methods.independent_rows else None
+    batches = cut_rows(rows, checked, count, methods.torch_dtypes)
     if methods.whole is not None:
         add_wholes(methods, rows, expected, batches)
     return batches
@@ -143,26 +151,37 @@ def add_wholes(methods: BatchMethods, rows: Batch, expected: int, batches: list[
     """Add the arrays of whole batches to the batches that were made of `expected` rows."""
     of_all = wholes(methods, rows, expected, len(batches))
     firsts = {key: arrays[0] for key, arrays in of_all.items()}
-    found = cut_rows(firsts, 0, len(batches), methods.torch_dtypes, of_all)
+    found = cut_rows(firsts, None, len(batches), methods.torch_dtypes, of_all)
     for batch, tensors in zip(batches, found, strict=True):
         batch.update(tensors)
 
 
 def cut_rows(
-    rows: Batch, expected: int, count: int, bits: Mapping[str, str], parts: Parts | None = None
+    rows: Batch,
+    expected: int | None,
+    count: int,
+    bits: Mapping[str, str],
+    parts: Parts | None = None,
 ) -> list[Tensors]:
     """Return `count` batches of tensors on the memory of arrays; see `split_rows`, `as_tensors`.
 
     Every group of batches passes here. After a large gather the code and objects of Python are no
     longer in the caches, so this is one function without calls for each key and batch. With
-    `parts` they are those of each batch, and `rows` the first of each key.
+    `parts` they are those of each batch, and `rows` the first of each key. `expected` is the number
+    of rows of every array; None if they may differ.
     """
     batches: list[Tensors] = [{}] if count == 1 else [{} for _ in range(count)]
-    if parts is None and count > 1:
-        parts = split_rows(rows, expected, count)
-    for key, array in rows.items():
+    if expected is not None and count > 1:
+        parts, expected = split_rows(rows, expected, count), None  # They are checked.
+    try:
+        items = rows.items()
+    except AttributeError:
+        raise not_a_batch(rows) from None
+    for key, array in items:
         if not isinstance(array, np.ndarray):
-            raise _not_an_array(key, array)
+            raise not_an_array(key, array)
+        if expected is not None and (not array.ndim or len(array) != expected):
+            raise other_rows(key, array.shape, expected)
         if not array.flags.writeable:
             raise ValueError(
                 f"the source returned a read-only array for {key!r}; the arrays of a batch must "
@@ -185,13 +204,6 @@ def position_array(positions: Indices | range) -> Indices:
     if isinstance(positions, range):
         return np.arange(positions.start, positions.stop, dtype=np.int64)
     return positions
-
-
-def _not_an_array(key: str, value: object) -> TypeError:
-    return TypeError(
-        f"the source returned a {type(value).__name__} for {key!r}; the values of a batch "
-        "must be NumPy arrays"
-    )
 
 
 def wholes(methods: BatchMethods, rows: Batch, expected: int, count: int) -> Parts:
@@ -226,15 +238,12 @@ def split_rows(rows: Batch, expected: int, count: int) -> Parts:
     parts: dict[str, Sequence[NDArray[Any]]] = {}
     for key, array in rows.items():
         if not isinstance(array, np.ndarray):
-            raise _not_an_array(key, array)
+            raise not_an_array(key, array)
         if count == 1:
             parts[key] = [array]
             continue
         if array.shape[:1] != (expected,):
-            raise TypeError(
-                f"the source says that its rows are independent of each other, but returned "
-                f"{key!r} of shape {array.shape} for {expected} indices"
-            )
+            raise other_rows(key, array.shape, expected)
         split = array.reshape(count, expected // count, *array.shape[1:])
         nbytes = split.nbytes // count
         if nbytes % ALIGNMENT:
@@ -376,8 +385,9 @@ class BatchBuilder:
                 else:
                     samples = epoch.take(positions - first)
                 rows = epoch.gather(samples, **self._options)
-                bits = self._methods.torch_dtypes
-                batches, nbytes = cut_rows(rows, len(samples), count, bits), 0
+                bits, checked = self._methods.torch_dtypes, self.makes_groups
+                batches = cut_rows(rows, len(samples) if checked else None, count, bits)
+                nbytes = 0
                 for array in rows.values():
                     nbytes += array.nbytes
                 if self._methods.whole is not None:
@@ -572,7 +582,7 @@ class PinnedGather:
             out[key] = plain.numpy().view(self._dtypes[key])
         written = self._methods.gather_rows(positions, out, **options)
         for key, array in out.items():
-            if array.size and written[key].ctypes.data != array.ctypes.data:
+            if not is_written(array, written.get(key)):
                 raise TypeError(
                     f"the source returned a new array for {key!r} instead of writing to `out`, "
                     "which pinned batches require"

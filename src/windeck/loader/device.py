@@ -20,7 +20,7 @@ from windeck.loader.stream import EpochRows, Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order
 from windeck.sources import Stream as StreamProtocol
-from windeck.sources.members import DeviceMethods
+from windeck.sources.members import DeviceMethods, other_rows
 
 __all__ = ["DeviceBatchBuilder", "DeviceOrder", "builder_on_device"]
 
@@ -99,7 +99,11 @@ class _StreamRows:
     def __call__(self, positions: Indices) -> Tensors:
         parts: list[Tensors] = []
         for _, epoch, places in self._stream._epochs.split(positions):
-            parts.append(self._methods_at(epoch).gather(self._samples(epoch, places)))
+            tensors = self._methods_at(epoch).gather(self._samples(epoch, places))
+            for key, tensor in tensors.items():
+                if tensor.shape[:1] != (len(places),):
+                    raise other_rows(key, tensor.shape, len(places))
+            parts.append(tensors)
         if len(parts) == 1:
             return parts[0]
         return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}

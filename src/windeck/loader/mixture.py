@@ -37,8 +37,15 @@ from windeck.loader.weights import (
 from windeck.orders import Lanes
 from windeck.sources import Batch, Fingerprint, Indices, Source, empty_rows
 from windeck.sources import Stream as StreamProtocol
-from windeck.sources.layouts import check_out, common_layout, is_written, unlike_rows
-from windeck.sources.members import StreamMembers, is_stream, source_members, stream_members
+from windeck.sources.layouts import are_written, check_out, common_layout, unlike_rows
+from windeck.sources.members import (
+    StreamMembers,
+    check_rows,
+    is_stream,
+    not_a_batch,
+    source_members,
+    stream_members,
+)
 
 __all__ = ["Mixture", "position_rows"]
 
@@ -548,7 +555,9 @@ class Mixture:
         part, numbers = self._slots.locate(positions)
         groups, in_lanes = _group_by_part(part), self._slots.lanes > 1
         if len(groups) == 1 and out is None and not in_lanes:  # The rows of the part are the batch.
-            return self._gather_part(groups[0][0], numbers, None, threads)
+            rows_of_part = self._gather_part(groups[0][0], numbers, None, threads)
+            check_rows(rows_of_part, len(numbers))
+            return rows_of_part
         batch = empty_rows(self._layout, len(part)) if out is None else out
         for index, rows in groups:
             if in_lanes:  # Lanes may be in two epochs of a part, each of which is one call then.
@@ -558,7 +567,7 @@ class Mixture:
             if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):
                 target = {key: array[first : last + 1] for key, array in batch.items()}
             found = self._gather_part(index, numbers[rows], target, threads)
-            if target is None or not all(is_written(target[key], found.get(key)) for key in target):
+            if target is None or not are_written(target, found):
                 _copy_rows(found, rows, batch)
         return batch
 
@@ -771,10 +780,12 @@ def _copy_rows(found: Batch, rows: Indices, out: Batch) -> None:
     TypeError
         If keys, dtypes or shapes differ from those of `out`, or the number of rows.
     """
+    if not isinstance(found, Mapping):
+        raise not_a_batch(found)
     for key, target in out.items():
         array = found.get(key)
         if (
-            array is None
+            not isinstance(array, np.ndarray)
             or array.dtype != target.dtype
             or array.shape != (len(rows), *target.shape[1:])
             or len(found) != len(out)

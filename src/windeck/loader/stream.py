@@ -452,9 +452,7 @@ class Stream:
             wanted = found[0][3] if len(found) == 1 else np.concatenate([one[3] for one in found])
             methods = plain.methods
             options = {} if threads is None else methods.threads_option(threads)
-            if out is not None:
-                options["out"] = out
-            return methods.gather(wanted, **options)
+            return methods.gather_rows(wanted, out, **options)
         parts = []
         for rows, epoch, places, wanted in found:
             target = out and {key: array[rows] for key, array in out.items()}
@@ -465,9 +463,7 @@ class Stream:
             options = {}
             if threads is not None:
                 options = self._epochs.range_of(epoch).source.methods.threads_option(threads)
-            if target is not None:
-                options["out"] = target
-            part = source.methods.gather(wanted, **options)
+            part = source.methods.gather_rows(wanted, target, **options)
             if target:
                 check_written(part, target)
             parts.append(part)

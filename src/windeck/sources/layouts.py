@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windeck._core import empty_rows
-from windeck._util.text import plural
-from windeck.sources.members import BatchMethods
+from windeck.sources.members import BatchMethods, check_rows
 from windeck.sources.protocols import Batch
 
 __all__ = [
     "Layout",
+    "are_written",
     "check_out",
     "check_written",
     "common_layout",
@@ -31,13 +31,11 @@ Layout: TypeAlias = "dict[str, tuple[np.dtype[Any], tuple[int, ...]]]"
 def layout_of(data: BatchMethods) -> Layout:
     """Return dtype and shape of a row of a source or stream by key. Gathers no rows."""
     rows = data.gather_rows(np.empty(0, np.int64))
-    if not isinstance(rows, Mapping) or not rows:
-        found = "an empty dict" if rows == {} else f"a {type(rows).__name__}"
-        raise TypeError(f"its gather returned {found}, expected a dict of arrays")
+    if not rows:
+        raise TypeError("the source returned an empty dict, expected a dict of arrays")
     for key, array in rows.items():
-        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
-            kind = "array of objects" if isinstance(array, np.ndarray) else type(array).__name__
-            raise TypeError(f"{key!r} is of type {kind}, expected a NumPy array of values")
+        if array.dtype.hasobject:
+            raise TypeError(f"{key!r} is an array of objects, expected a NumPy array of values")
         if array.shape[:1] != (0,):
             raise ValueError(
                 f"{key!r} has shape {array.shape} in a batch of no rows, expected 0 rows: whole() "
@@ -95,11 +93,8 @@ def difference(one: Layout, other: Layout) -> str | None:
 
 def unlike_rows(batch: Batch, out: Batch, count: int) -> TypeError:
     """Return the error for rows of a part that do not fit into `count` rows of a batch."""
+    check_rows(batch, count)
     differs = difference(_layout_of_arrays(batch), _layout_of_arrays(out))
-    if differs is None:
-        key, size = next((key, len(a)) for key, a in batch.items() if len(a) != count)
-        rows = plural(size, "row")
-        return TypeError(f"a source gave {rows} of {key!r} for {plural(count, 'sample')}")
     return TypeError(f"a batch {differs}: rows of a source must be alike in all batches")
 
 
@@ -126,12 +121,19 @@ def check_written(batch: Batch, out: Batch) -> None:
             )
 
 
+def are_written(out: Batch, rows: Batch) -> bool:
+    """Return whether the rows of a gather are the arrays that it was given to write into."""
+    return isinstance(rows, Mapping) and all(
+        is_written(array, rows.get(key)) for key, array in out.items()
+    )
+
+
 def is_written(target: NDArray[Any], found: NDArray[Any] | None) -> bool:
     """Return whether a gathered array is the array that was given to write into, all of it."""
     if found is target or not target.size:
         return True
     return (
-        found is not None
+        isinstance(found, np.ndarray)
         and found.ctypes.data == target.ctypes.data
         and (found.dtype, found.shape) == (target.dtype, target.shape)
         and found.strides == target.strides

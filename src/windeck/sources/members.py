@@ -16,6 +16,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from windeck._util.text import plural
 from windeck.sources.protocols import (
     Batch,
     BlockSource,
@@ -35,9 +36,13 @@ __all__ = [
     "DeviceMethods",
     "SourceMembers",
     "StreamMembers",
+    "check_rows",
     "check_source",
     "gather_rows",
     "is_stream",
+    "not_a_batch",
+    "not_an_array",
+    "other_rows",
     "present",
     "source_members",
     "stream_members",
@@ -106,6 +111,39 @@ _CURES = {
     "str": "wd.Windows(wd.Table.read(path), context_length=...)",
     "PurePath": "wd.Windows(wd.Table.read(path), context_length=...)",
 }
+
+
+def check_rows(rows: Batch, count: int | None) -> None:
+    """Raise a TypeError for rows that are no dict of arrays of `count` rows; None for any."""
+    if not isinstance(rows, Mapping):
+        raise not_a_batch(rows)
+    for key, array in rows.items():
+        if not isinstance(array, np.ndarray):
+            raise not_an_array(key, array)
+        if count is not None and array.shape[:1] != (count,):
+            raise other_rows(key, array.shape, count)
+
+
+def not_a_batch(rows: object) -> TypeError:
+    """Return the error for rows that are no dict."""
+    found = "None" if rows is None else f"a {type(rows).__name__}"
+    return TypeError(f"the source returned {found}, expected a dict of arrays")
+
+
+def not_an_array(key: str, value: object) -> TypeError:
+    """Return the error for a value of a batch that is no array."""
+    return TypeError(
+        f"the source returned a {type(value).__name__} for {key!r}; the values of a batch "
+        "must be NumPy arrays"
+    )
+
+
+def other_rows(key: str, shape: Sequence[int], count: int) -> TypeError:
+    """Return the error for an array of another shape than that of `count` rows."""
+    return TypeError(
+        f"the source returned {key!r} of shape {tuple(shape)} for {plural(count, 'sample')}, "
+        f"expected {plural(count, 'row')}"
+    )
 
 
 def gather_rows(data: object, indices: Indices, out: Batch | None = None, **options: Any) -> Batch:
@@ -183,7 +221,7 @@ class BatchMethods:
             _offered(shown, "present"),
         )
 
-    # Facts of `BatchOptions`, which a gather alone does not need.
+    # Facts of `BatchOptions`; a gather alone needs the last one.
 
     @cached_property
     def torch_dtypes(self) -> Mapping[str, str]:
@@ -201,10 +239,19 @@ class BatchMethods:
         return bool(_offered(self.data, "independent_rows"))
 
     def gather_rows(self, indices: Indices, out: Batch | None = None, **options: Any) -> Batch:
-        """Return the rows of a batch; a source need not take `out` or options that are not used."""
+        """Return the rows of a batch; a source need not take `out` or options that are not used.
+
+        Raises
+        ------
+        TypeError
+            For anything else than a dict of arrays, and for another number of rows than that of
+            `indices` if rows are independent of each other; otherwise they may be ragged.
+        """
         if out is not None:
             options["out"] = out
-        return self.gather(indices, **options)
+        rows = self.gather(indices, **options)
+        check_rows(rows, len(indices) if self.independent_rows else None)
+        return rows
 
     def threads_option(self, threads: int | None) -> dict[str, Any]:
         """Return the keyword ``threads=`` for `gather_rows`, or nothing if it is not taken."""

@@ -11,7 +11,7 @@ from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Int64s
 from windeck.columns.times import cast_times, check_zone, duration_text, parse_time, ticks_of
 from windeck.table.frequency import phase_of, step_of, text_of
-from windeck.table.local_times import is_utc, utc_times
+from windeck.table.local_times import is_utc, skipped_days, utc_times
 
 __all__ = ["DUPLICATES", "OFF_GRID", "Grid", "OffGrid", "grid_of"]
 
@@ -38,7 +38,8 @@ class Grid:
     months : bool
         Slots are the first days of months.
     zone : str or None
-        Slots are counted in local times of this zone, and ticks are in UTC.
+        Slots are counted in local times of this zone, and ticks are in UTC. A day that its clocks
+        leave out has no slot.
     off_grid : "error", "nearest" or "floor"
         The slot of a tick that is at none.
     zoned : bool
@@ -73,6 +74,7 @@ class Grid:
             local = local - self._local(origin)
         slots, off = self._floor(local, 0 if origin is not None else self.origin)
         if self.zone is not None:
+            slots = slots - sum(skipped <= slots for skipped in self._skipped(origin))
             # Clocks that are set back over midnight show the day before again.
             slots = slots + (self.ticks(slots + 1, origin) <= ticks)
             # A day may begin at another time than midnight, which its clocks skip.
@@ -89,8 +91,21 @@ class Grid:
             local = cast_times(months.astype("M8[D]"), self.dtype).view(np.int64)
         else:
             first = self.origin if origin is None else self._local(origin)
+            for skipped in self._skipped(origin):
+                slots = slots + (slots >= skipped)
             local = slots * self.step + first
         return local if self.zone is None else self._utc(local)
+
+    def _skipped(self, origin: Int64s | None) -> list[Any]:
+        """Return where slots would be on days that clocks leave out, ascending; one per origin."""
+        if self.zone is None or self.months:
+            return []
+        day = ticks_of(_DAY, self.dtype)
+        first = (self.origin if origin is None else self._local(origin)) // day
+        places = [
+            np.divmod(skipped - first, self.step // day) for skipped in skipped_days(self.zone)
+        ]
+        return [np.where(rest == 0, slot, np.iinfo(np.int64).max) for slot, rest in places]
 
     def first_tick(self, tick: int) -> int:
         """Return the least tick that has the slot of `tick`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
 from windeck.columns.times import arrow_times, cast_times, ticks_of
 
-__all__ = ["TimeSteps", "clock_changes", "in_utc", "is_utc", "utc_times"]
+__all__ = ["TimeSteps", "clock_changes", "in_utc", "is_utc", "skipped_days", "utc_times"]
 
 _DAY, _LONGEST_CHANGE = np.timedelta64(1, "D"), np.timedelta64(2, "h")
 #: Names of UTC, as of Arrow, pandas and polars.
@@ -90,6 +91,20 @@ def utc_times(local: Array, zone: str) -> Array:
     times = pa.array(arrow_times(local))
     found = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="latest")
     return np.array(found.cast(pa.int64())).view(local.dtype)
+
+
+@lru_cache(maxsize=16)
+def skipped_days(zone: str) -> tuple[int, ...]:
+    """Return the days, from 1970-01-01, that clocks of a zone leave out: few zones have any.
+
+    Examples
+    --------
+    >>> np.array(skipped_days("Pacific/Apia")).astype("M8[D]")
+    array(['2011-12-30'], dtype='datetime64[D]')
+    """
+    days = np.arange("1800-01-01", "2100-01-01", dtype="M8[D]")
+    midnights = utc_times(days.astype("M8[s]"), zone)
+    return tuple(days[:-1][midnights[1:] == midnights[:-1]].astype(np.int64).tolist())
 
 
 def in_utc(time: ColumnData, offsets: Int64s, zone: str, names: Sequence[Any]) -> ColumnData:

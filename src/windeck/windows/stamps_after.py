@@ -13,7 +13,7 @@ from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Array, Bools
 from windeck.columns.times import add_steps, cast_times, ticks_of
 from windeck.table.frequency import MONTH_DAYS, step_of, text_of
-from windeck.table.local_times import is_utc, utc_times
+from windeck.table.local_times import is_utc, skipped_days, utc_times
 from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
 
@@ -142,7 +142,7 @@ def _days_later(
     moved = _moved(ends, number, ticks, business)
     if zone is None:
         return moved
-    for day in _skipped_days(moved, zone):
+    for day in np.array(skipped_days(zone), "M8[D]"):
         # This day, and each after it, is one step later: no stamp is of a day that is skipped.
         late = _moved(ends, number, ticks, business).astype("M8[D]") >= day
         hit = late & _is_on(ends, day, ticks, business)
@@ -273,14 +273,6 @@ def _has_business_days(table: Table, zone: str | None, series: Int64) -> Bools:
     weekday = (days.astype(np.int64) + 3) % 7  # 0 is Monday
     found: Bools = (np.bitwise_or.reduce(1 << weekday, axis=1) == 0b11111) & (skipped >= 4)
     found &= (count <= weekdays) & (count >= _BUSINESS_SHARE * weekdays)
-    return found
-
-
-def _skipped_days(local: Array, zone: str) -> Array:
-    """Return the days that a zone leaves out, within those of local times: few have any."""
-    days = np.arange(local.min().astype("M8[D]"), local.max().astype("M8[D]") + 2)
-    midnights = utc_times(days.astype("M8[s]"), zone)
-    found: Array = days[:-1][midnights[1:] == midnights[:-1]]
     return found
 
 
