@@ -171,7 +171,7 @@ def test_options_without_an_equivalent_say_what_to_do(call: str, name: str) -> N
 @pytest.mark.parametrize(
     ("call", "name", "message"),
     [
-        (wd.Table.from_arrow, "unique_id", "which is `id_columns` here: see docs/words.md"),
+        (wd.Table.from_arrow, "unique_id", "which is `id_columns` here$"),
         (wd.Table.from_columns, "sep", "which is `delimiter` of Table.read here"),
         (wd.Windows.latest, "horizon", "which is `prediction_length` of Windows here"),
         (wd.Windows, "n_splits", "which is `k` of Windows.folds here: windows.folds"),

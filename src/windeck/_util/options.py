@@ -316,13 +316,13 @@ def _explain(call: str, name: str, options: list[str]) -> str:
     near = difflib.get_close_matches(name.lower(), options, n=1, cutoff=0.8)
     word = name if near else _similar_word(call, name)
     for owner in calls:
-        note, is_near = NOTES.get(owner, {}).get(word), _distance(owner, call) < 2
+        note, is_near = NOTES.get(owner, {}).get(word, ""), _distance(owner, call) < 2
         option = next(
             (o for (own, o), names in WORDS.items() if own == owner and word in names), ""
         )
         if option:
             of_owner = "" if is_near and option in options else f" of {owner}"
-            return f"{found}, which is `{option}`{of_owner} here: {note or 'see docs/words.md'}"
+            return f"{found}, which is `{option}`{of_owner} here{note and f': {note}'}"
         if note and is_near:
             return f"{found}: {note}"
     others = [other for other in calls if name in _options.get(other, ())]
