@@ -82,14 +82,15 @@ def imported_examples(path: Path) -> set[Path]:
 
 
 def test_pages_link_to_all_files_of_the_examples_that_they_name() -> None:
-    examples, named = {path.name: path for path in (ROOT / "examples").glob("*.py")}, set()
+    examples = {path.name: path for path in (ROOT / "examples").glob("*.py")}
+    named: set[str] = set()
     for page in DOCS.rglob("*.md"):
         if "design" in page.relative_to(DOCS).parts:
             continue
         text = page.read_text("utf-8")
         links = {(page.parent / link).resolve() for link in re.findall(r"\]\(([^)#:]+)\)", text)}
         here = set(re.findall(r"\w+\.py", text)) & examples.keys()
-        assert set().union(*(imported_examples(examples[name]) for name in here)) <= links, page
+        assert {one for name in here for one in imported_examples(examples[name])} <= links, page
         named |= here
     assert {"rolling_forecast.py", "beijing_job.py", "recommender.py"} <= named
 

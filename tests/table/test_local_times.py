@@ -175,7 +175,7 @@ def test_times_that_clocks_skip_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-def test_lists_of_times_with_and_without_a_zone_are_refused(kind: type) -> None:
+def test_lists_of_times_with_and_without_a_zone_are_refused(kind: Callable[..., Any]) -> None:
     """Arrow would take those without a zone for times in UTC."""
     naive = dt.datetime(2024, 1, 1)
     aware = naive.replace(hour=1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
