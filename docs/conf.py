@@ -70,7 +70,10 @@ def source_url() -> str:
 
 
 def link_to_source(app: Any, docname: str, content: list[str]) -> None:
-    """Turn links to files that are not on the site into links to the repository, or into names."""
+    """Turn links to examples into downloads, and to other files into links to the repository.
+
+    Where the distribution states no repository, the names of the other files are left.
+    """
     page = Path(app.env.doc2path(docname))
 
     def replaced(match: re.Match[str]) -> str:
@@ -80,6 +83,8 @@ def link_to_source(app: Any, docname: str, content: list[str]) -> None:
         if inside or not target.exists():
             return match[0]
         name = target.relative_to(DOCS.parent)
+        if name.parts[0] == "examples":
+            return f"{{download}}`{text.strip('`')} <{path}>`"
         if url := source_url():
             return f"[{text}]({url}/blob/main/{name}{anchor})"
         return text if text.strip("`") == str(name) else f"{text} (`{name}`)"

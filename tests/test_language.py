@@ -100,6 +100,19 @@ def test_docstrings_are_plain(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", sorted(SOURCES.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCES))
+)
+def test_messages_and_docstrings_name_no_page_of_the_sources(path: Path) -> None:
+    """An installed package has none: a message says what to do, a docstring "the guide on X"."""
+    texts = [
+        (node.lineno, node.value)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert not [found for found in texts if re.search(r"\bdocs/|\bexamples/", found[1])]
+
+
+@pytest.mark.parametrize(
     "path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS))
 )
 def test_docstrings_of_tests_are_plain(path: Path) -> None:

@@ -7,9 +7,11 @@ import importlib.util
 import os
 import pydoc
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,11 +74,41 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages == listed
 
 
+def imported_examples(path: Path) -> set[Path]:
+    """Return an example and those that it imports, directly or not."""
+    names = re.findall(r"^ *from (\w+) import", path.read_text("utf-8"), re.MULTILINE)
+    others = {one for name in names if (one := path.with_name(f"{name}.py")).exists()} - {path}
+    return {path}.union(*(imported_examples(one) for one in others))
+
+
+def test_pages_link_to_all_files_of_the_examples_that_they_name() -> None:
+    examples = {path.name: path for path in (ROOT / "examples").glob("*.py")}
+    named: set[str] = set()
+    for page in DOCS.rglob("*.md"):
+        if "design" in page.relative_to(DOCS).parts:
+            continue
+        text = page.read_text("utf-8")
+        links = {(page.parent / link).resolve() for link in re.findall(r"\]\(([^)#:]+)\)", text)}
+        here = set(re.findall(r"\w+\.py", text)) & examples.keys()
+        assert {one for name in here for one in imported_examples(examples[name])} <= links, page
+        named |= here
+    assert {"rolling_forecast.py", "beijing_job.py", "recommender.py"} <= named
+
+
+def test_links_to_examples_are_downloads() -> None:
+    pytest.importorskip("sphinx")
+    app = SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: DOCS / f"{name}.md"))
+    content = ["[`four_ways.py`](../examples/four_ways.py), [windows](windows.md#keys)"]
+    runpy.run_path(str(DOCS / "conf.py"))["link_to_source"](app, "plain_torch", content)
+    download = "{download}`four_ways.py <../examples/four_ways.py>`"
+    assert content == [f"{download}, [windows](windows.md#keys)"]
+
+
 def test_help_of_the_package_names_all_and_fits_on_a_screen() -> None:
     text = pydoc.getdoc(wd)
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 100
-    assert "docs/index.md" in text
+    assert "`docs`" in text
     assert set(wd.__all__) - {"__version__"} <= set(re.findall(r"`(\w+)`", text))
 
 
@@ -106,3 +138,5 @@ def test_the_site_is_built_without_warnings(tmp_path: Path) -> None:
     links = re.findall(r"\]\((_sources/[^)]+)\)", pages)
     assert all((tmp_path / "site" / link).is_file() for link in links)
     assert "design/" not in "".join(links)
+    downloads = {path.name for path in (tmp_path / "site" / "_downloads").rglob("*.py")}
+    assert {"rolling_forecast.py", "beijing_trainee.py", "dlinear_ett.py"} <= downloads

@@ -15,8 +15,8 @@ Protocols    `windeck.sources`, for sources and streams of your own
 Adapters     `windeck.adapters`: batches for models of GluonTS, Darts, pytorch-forecasting,
              NeuralForecast, Time-Series-Library and Chronos-2
 
-`help(wd.Loader)` describes a name, and `windeck --help` lists the commands. Documentation: the
-folder `docs` of the sources, from `docs/index.md`; `make docs` builds its site.
+`help(wd.Loader)` describes a name, and `windeck --help` lists the commands. The guides
+are in the folder `docs` of the source distribution; `make docs` builds their site.
 """
 
 from typing import TYPE_CHECKING, Any

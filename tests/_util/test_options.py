@@ -171,12 +171,14 @@ def test_options_without_an_equivalent_say_what_to_do(call: str, name: str) -> N
 @pytest.mark.parametrize(
     ("call", "name", "message"),
     [
-        (wd.Table.from_arrow, "unique_id", "which is `id_columns` here: see docs/words.md"),
+        (wd.Table.from_arrow, "unique_id", "which is `id_columns` here$"),
         (wd.Table.from_columns, "sep", "which is `delimiter` of Table.read here"),
         (wd.Windows.latest, "horizon", "which is `prediction_length` of Windows here"),
         (wd.Windows, "n_splits", "which is `k` of Windows.folds here: windows.folds"),
         (wd.Loader, "epoch", "did you mean 'epochs'"),
         (wd.prepare, "unique_id", "which is `id_columns` here"),
+        (wd.Table.from_pandas, "parse_dates", "which is `timestamp_column` here: the name of the"),
+        (wd.Table.from_pandas, "time", "which is `timestamp_column` here$"),
         (wd.Documents, "shuffle", "which is an option of Loader"),
     ],
     ids=lambda value: str(getattr(value, "__qualname__", value)),
@@ -185,6 +187,19 @@ def test_options_of_other_calls_are_named(call: Any, name: str, message: str) ->
     first = [None] * (call is wd.Windows.latest)
     with pytest.raises(TypeError, match=f"has no option `{name}`.*{message}"):
         call(*first, **{name: 1})
+
+
+def test_options_without_their_names_are_explained() -> None:
+    wanted = "Windows is called with 3 positional arguments; expected Windows(table, "
+    wanted += "context_length=..., prediction_length=...)"
+    with pytest.raises(TypeError, match=f"^{re.escape(wanted)}$"):
+        wd.Windows(plain(), 10, 2)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"2 .*; expected Loader\(data, batch_size=\.\.\.\)$"):
+        wd.Loader(windows(), 32)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"expected Table.read\(path, columns=\.\.\.\)$"):
+        wd.Table.read("a.csv", "load")  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"expected Windows.latest\(future=\.\.\.\)$"):
+        windows().latest(True)  # type: ignore[misc]
 
 
 def test_type_errors_of_known_options_stay_as_they_are() -> None:

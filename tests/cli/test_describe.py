@@ -533,7 +533,55 @@ def test_max_gap_is_set_if_most_windows_have_none(dropped: int, has_gap: bool) -
     pq.write_table(pa.table({"time": times, "load": np.sin(hours[kept])}), "curve.parquet")
     found = described("curve.parquet")
     assert ("max_gap" in found["code"]) == has_gap
+    assert any("cross breaks" in note for note in found["notes"]) != has_gap
     executed(found)
+
+
+def hourly(**columns: Any) -> pa.Table:
+    """Return a table of 1,000 hours."""
+    hours = pa.array(np.arange(1000).astype("datetime64[h]").astype("datetime64[s]"))
+    return pa.table({"time": hours, "load": np.sin(np.arange(1000.0)), **columns})
+
+
+def test_text_is_categories_and_integers_of_few_values_may_be() -> None:
+    number = np.arange(1000)
+    table = hourly(
+        wind=np.array(["NE", "NW", "cv", "SE"])[number % 4], state=number % 3, row=number
+    )
+    pq.write_table(table, "a.parquet")
+    found = described("a.parquet")
+    assert 'categorical=["wind"]' in found["code"]
+    batch = executed(found)["batch"]
+    assert batch["past_categorical"][0, :4, 0].tolist() == [1, 2, 4, 3]  # NE, NW, SE, cv
+    assert batch["past_covariates"].shape[2] == 2
+    (note,) = (note for note in found["notes"] if "codes" in note)
+    assert "at most 20 values are taken as numbers: state; if they are codes, pass " in note
+    assert 'categorical=["state"] to Windows' in note
+
+
+def test_days_without_weekends_have_their_gaps() -> None:
+    days = np.arange(1000)
+    days = days[np.is_busday(days.astype("datetime64[D]"))]
+    times = pa.array(days.astype("datetime64[D]").astype("datetime64[s]"))
+    pq.write_table(pa.table({"time": times, "price": np.sin(days)}), "prices.parquet")
+    found = described("prices.parquet")
+    assert 'max_gap="72h"' in found["code"]
+    assert len(executed(found)["windows"]) == len(days) - 191
+
+
+def test_files_of_no_known_kind_are_counted() -> None:
+    Path("all/deep").mkdir(parents=True)
+    Path("all/a.jsonl").write_text('{"text": "some words"}\n')
+    Path("all/settings.json").write_text("{}")
+    for name in ("a.txt", "deep/b.txt", "LICENSE"):
+        Path("all", name).write_text("words\n")
+    note = "3 files of no known kind are not read: 2 .txt, 1 LICENSE"
+    assert described("all")["notes"][-1] == note
+    pq.write_table(hourly(), "all/b.parquet")
+    assert described_all("all")[-1]["summary"] == note
+    Path("all/deep/b.txt").unlink()
+    Path("all/LICENSE").unlink()
+    assert described_all("all")[-1]["summary"] == "1 file of no known kind is not read: 1 .txt"
 
 
 def test_a_target_of_integers_becomes_floats() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from pyarrow import feather
 
 from support.demo_folder import write_hours
 from support.programs import assert_not_imported, command
+from windeck.cli.main import main
 from windeck.diagnosis import Diagnosis
 
 QUICK = ("--seconds", "0.05", "--no-disk")
@@ -53,6 +56,36 @@ def test_a_file(here: Path) -> None:
     assert out.startswith("the loader gives ")
     for words in ("windows/s", "gather", "256 windows", "(curve.parquet"):
         assert words in out, words
+
+
+def test_a_csv_file_takes_the_options_of_csv(here: Path) -> None:
+    pytest.importorskip("torch")
+    rows = [f"{1 + n // 24:02}.01.2024 {n % 24:02}:00;{n},5" for n in range(700)]
+    (here / "last.csv").write_text("Zeit;Last\n" + "\n".join(reversed(rows)) + "\n")
+    options = ("--context", "8", "--horizon", "2", *QUICK, "--json")
+    csv = ("--delimiter", ";", "--decimal", ",", "--time", "Zeit")
+    format = ("--timestamp-format", "%d.%m.%Y %H:%M")
+    code, out, err = command("doctor", "last.csv", *options, *csv, *format)
+    assert (code, err) == (0, "")
+    assert Diagnosis.from_json(out).measured.subject.samples == 256
+    code, out, err = command("doctor", "last.csv", *options, *csv[:4], *format)
+    message = "--timestamp-format is of a column of time stamps, expected --time COLUMN"
+    assert (code, out, err.strip()) == (1, "", f"windeck doctor: {message}")
+
+
+class Terminal(io.StringIO):
+    """A text that is taken for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("here")
+def test_a_line_at_a_terminal_says_what_is_measured() -> None:
+    with redirect_stderr(Terminal()) as err, redirect_stdout(io.StringIO()):
+        main(["doctor", "my_doctored_job:setup", *QUICK, "--json"])
+    line = "measuring: 3 loops of 0.05 s at most, then stages and the machine\n"
+    assert err.getvalue() == line
 
 
 def test_columns_of_a_mapped_file(here: Path) -> None:

@@ -14,7 +14,7 @@ PAGE = Page("docs/formats.md")
 @pytest.mark.usefixtures("demo_folder")
 def test_every_format_has_the_same_documents() -> None:
     """Those of the text in Parquet, which are bytes."""
-    assert len(PAGE.blocks) == 7
+    assert len(PAGE.blocks) == 8
     names = PAGE.run()
     texts = [document.tolist() for document in names["documents"]]
     assert len(texts) > 50
@@ -28,6 +28,8 @@ def test_every_format_has_the_same_documents() -> None:
         assert documents[3].dtype == np.dtype(dtype)
     jsonl = PAGE.run(only=slice(5, 6))["documents"]
     assert [document.tolist() for document in jsonl] == texts
+    (note,) = PAGE.run({"wd": wd}, only=slice(6, 7))["documents"]
+    assert bytes(note.tolist()) == b"Words of a file.\nMore of them.\n"
 
 
 def test_links_lead_somewhere() -> None:

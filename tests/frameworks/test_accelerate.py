@@ -140,7 +140,7 @@ def test_an_iterated_loader_that_is_not_registered_is_refused(
     lost = (
         r"^Loader\(.* position=3\) is iterated and not saved, so a resumed run would begin at its "
         r"first batch; expected it as an argument of accelerator.register_for_checkpointing\(\), "
-        r"or with restart=True, as for validation: see docs/frameworks.md$"
+        r"or with restart=True, as for validation$"
     )
     for call in (accelerator.save_state, accelerator.load_state):
         with pytest.raises(RuntimeError, match=lost):

@@ -174,6 +174,22 @@ def test_times_that_clocks_skip_are_an_error() -> None:
         read_local(["2024-03-31T01:30", "2024-03-31T02:30", "2024-03-31T03:00"])
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_lists_of_times_with_and_without_a_zone_are_refused(kind: Callable[..., Any]) -> None:
+    """Arrow would take those without a zone for times in UTC."""
+    naive = dt.datetime(2024, 1, 1)
+    aware = naive.replace(hour=1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    message = r"column 'time' has times with a time zone, such as 2024-01-01 01:00:00\+01:00, and "
+    for times in ((naive, aware), (aware, None, naive)):
+        columns = {"x": np.arange(float(len(times))), "time": kind(times)}
+        with pytest.raises(ValueError, match=message + "without one, such as 2024-01-01 00:00:00;"):
+            wd.Table.from_columns(columns, timestamp_column="time")
+    table = wd.Table.from_columns(
+        {"x": [0.0, 1.0], "time": kind((aware, aware))}, timestamp_column="time"
+    )
+    assert table.time_zone == "+01:00"
+
+
 def test_wrong_zones(tmp_path: Path) -> None:
     data = pa.table({"time": pa.array([0, 1], pa.timestamp("s")), "x": [1.0, 2.0]})
     wrong: list[Any] = ["Berlin", "", 3, "../etc/passwd"]

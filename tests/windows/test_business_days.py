@@ -151,7 +151,8 @@ def test_calendar_features_of_the_next_business_days() -> None:
     )
     assert windows.latest(future=frame).gather([0])["future_known"].sum() == 5
     # A holiday is no row of the user's: rows that are appended say so.
-    with pytest.raises(ValueError, match="`future` has no row of series 0 at 2024-02-20"):
+    lacking = r"`future` has no row of series 0 at 2024-02-20.* \(1 row is missing in all\)"
+    with pytest.raises(ValueError, match=lacking):
         windows.latest(future=frame.drop(index=1))
     dates = [*stamps[:36], *stamps[37:40]]
     rows = pd.DataFrame({"time": dates, "y": [0.0] * 35 + [np.nan] * 4, "k": 1.0})

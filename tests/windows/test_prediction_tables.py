@@ -219,6 +219,24 @@ def test_what_predictions_of_scaled_windows_are_must_be_said() -> None:
         windows.latest().prediction_table(values, **quantiles, scaled=True)
 
 
+def test_predictions_without_a_scaler_are_not_scaled() -> None:
+    windows = wd.Windows(sites(), context_length=3).latest()
+    with pytest.raises(ValueError, match="`scaled` is True, but the windows have no scaler: exp"):
+        windows.prediction_table(np.zeros((2, 1, 2)), scaled=True)
+    assert windows.prediction_table(np.zeros((2, 1, 2)), scaled=False).num_rows == 2
+
+
+def test_predictions_of_other_windows_are_refused() -> None:
+    """Those of the last windows are given to all windows."""
+    windows = wd.Windows(sites(), context_length=3)
+    predictions = np.zeros((len(windows.latest()), 1, 2))
+    cure = "expected prediction_table of the windows that were predicted, or their `indices`"
+    with pytest.raises(ValueError, match=rf"must have shape .* got \(2, 1, 2\); {cure}$"):
+        windows.prediction_table(predictions)
+    with pytest.raises(ValueError, match=r"must have shape .* got \(2, 1, 3\)$"):
+        windows.latest().prediction_table(np.zeros((2, 1, 3)))
+
+
 def test_predictions_of_columns() -> None:
     columns = wd.Windows(sites(), context_length=3, layout="columns").latest()
     zeros = np.zeros((2, 4))

@@ -285,9 +285,9 @@ def test_repr_and_explain_show_the_standard_error() -> None:
 def test_explain_shows_the_range_over_series() -> None:
     table = table_of([1.0, 2.0, 5.0, 8.0], [0, 2, 4])
     together = Scaler.fit(table, kind="minmax").explain()
-    assert together == "load: min 1 ± 0, max 8 ± 0, of 4 values"
+    assert together == "load: min 1, max 8, of 4 values, exact"
     by_series = Scaler.fit(table, kind="minmax", per_series=True).explain()
-    assert by_series == "load: min 1 to 5 ± 0, max 2 to 8 ± 0, of 4 values in 2 series"
+    assert by_series == "load: min 1 to 5, max 2 to 8, of 4 values in 2 series, exact"
 
 
 def test_default_columns_are_quantities() -> None:

@@ -455,7 +455,7 @@ def test_windows_without_known_covariates_have_a_future() -> None:
     assert not batch["future_target_mask"].any()
     unstamped = wd.Table.from_columns({"x": np.arange(9.0)}).with_calendar("age")
     w = wd.Windows(unstamped, context_length=2, prediction_length=1, known_covariates="age")
-    with pytest.raises(ValueError, match="1 series have a target within their last 1 row,"):
+    with pytest.raises(ValueError, match="1 series has a target within its last 1 row, which is"):
         w.latest(future=True)
 
 

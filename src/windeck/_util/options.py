@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
@@ -48,7 +49,7 @@ WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Table.read", "columns"): ("usecols",),
     ("Table.read", "id_columns"): ("unique_id", "item_id", "group_ids", "id_column", "group_cols"),
     ("Table.read", "timestamp_column"): (
-        *("ds", "time_idx", "timestamp", "parse_dates", "index_col", "time_col"),
+        *("ds", "time_idx", "timestamp", "parse_dates", "index_col", "time_col", "time"),
     ),
     ("Table.read", "delimiter"): ("sep",),
     ("Table.read", "missing"): ("na_values", "null_values"),
@@ -97,6 +98,10 @@ _GRADIENTS = "gradients are always of the rows that were looked up"
 _ONCE = (
     "every sample is drawn once an epoch; windows.balanced(weights) draws windows by the weights "
     "of their series, and wd.Mixture draws from sources"
+)
+_WEIGHTS = (
+    "each part has its weight, such as wd.Mixture({'web': (source, 0.7), 'books': (other, 0.3)}), "
+    "and `schedule` changes them"
 )
 _EXTRA = "`extra` has further values, such as extra={'scheduler': scheduler.state_dict()}"
 
@@ -149,6 +154,15 @@ NOTES: dict[str, dict[str, str]] = {
     "Stream.map": {
         "collate_fn": "a source makes whole batches; wd.Stream(source).map(function, collate=...) "
         "changes them, and wd.MapDataset(source) is for torch's DataLoader",
+    },
+    "PackedSequences": {
+        "batch_size": "wd.Loader(packed, batch_size=...) makes batches",
+        "seed": "wd.Loader(packed, batch_size=..., shuffle=True, seed=...) shuffles sequences",
+        "shuffle": "wd.Loader(packed, batch_size=..., shuffle=True) shuffles sequences",
+    },
+    "Mixture": {
+        "weights": _WEIGHTS,
+        "probabilities": _WEIGHTS,
     },
     "OrderSampler": {
         "replacement": _ONCE,
@@ -284,23 +298,38 @@ def _call_name(function: Callable[..., Any]) -> str:
 
 
 def _explained(function: Callable[..., Any], call: str) -> Callable[..., Any]:
-    """Return a function that explains a TypeError for its keywords."""
-    parameters = _options[call] = list(inspect.signature(function).parameters)
-    if parameters[0] in ("self", "cls"):
-        del parameters[0]
+    """Return a function that explains a TypeError for its keywords, or for options without one."""
+    found = inspect.signature(function).parameters
+    parameters = _options[call] = list(found)
+    places = [name for name, one in found.items() if one.kind is not one.KEYWORD_ONLY]
+    is_bound = int(parameters[0] in ("self", "cls"))
+    del parameters[:is_bound]
     names, explain = frozenset(parameters), partial(_explain_first, call, parameters)
+    most = (
+        math.inf if any(one.kind is one.VAR_POSITIONAL for one in found.values()) else len(places)
+    )
+    explain_places = partial(_explain_places, call, parameters, len(places) - is_bound)
 
     def explained(*args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
         except TypeError:
-            if options.keys() <= names:
-                raise
-            raise TypeError(explain(options)) from None
+            if not options.keys() <= names:
+                raise TypeError(explain(options)) from None
+            if len(args) > most:
+                raise TypeError(explain_places(len(args) - is_bound)) from None
+            raise
 
     # With the globals of the function: doctest finds the functions of a module by them.
     made = FunctionType(explained.__code__, function.__globals__, closure=explained.__closure__)
     return wraps(function)(made)
+
+
+def _explain_places(call: str, parameters: list[str], places: int, count: int) -> str:
+    """Return the message for options that are given without their names."""
+    named = [f"{name}=..." for name in parameters[places:count]]
+    shown = ", ".join([*parameters[:places], *named])
+    return f"{call} is called with {plural(count, 'positional argument')}; expected {call}({shown})"
 
 
 def _explain_first(call: str, parameters: list[str], options: dict[str, Any]) -> str:
@@ -316,13 +345,13 @@ def _explain(call: str, name: str, options: list[str]) -> str:
     near = difflib.get_close_matches(name.lower(), options, n=1, cutoff=0.8)
     word = name if near else _similar_word(call, name)
     for owner in calls:
-        note, is_near = NOTES.get(owner, {}).get(word), _distance(owner, call) < 2
+        note, is_near = NOTES.get(owner, {}).get(word, ""), _distance(owner, call) < 2
         option = next(
             (o for (own, o), names in WORDS.items() if own == owner and word in names), ""
         )
         if option:
             of_owner = "" if is_near and option in options else f" of {owner}"
-            return f"{found}, which is `{option}`{of_owner} here: {note or 'see docs/words.md'}"
+            return f"{found}, which is `{option}`{of_owner} here{note and f': {note}'}"
         if note and is_near:
             return f"{found}: {note}"
     others = [other for other in calls if name in _options.get(other, ())]

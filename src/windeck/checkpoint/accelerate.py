@@ -218,7 +218,7 @@ class _IteratedLoaders:
                 raise RuntimeError(
                     f"{loader!r} is iterated and not saved, so a resumed run would begin at its "
                     f"first batch; expected it as {self._place}, or with restart=True, as for "
-                    "validation: see docs/frameworks.md"
+                    "validation"
                 )
 
 

@@ -110,7 +110,7 @@ def copy(
     A target in an object store or a folder, such as ``s3://bucket/run``, may have generations of
     the same run. Those are kept, and only what is not there is written, also after a copy that was
     killed. Their tags become those of the source, whether they are copied or not. Memory for some
-    segments of 64 MiB. See docs/object_stores.md.
+    segments of 64 MiB. See the guide on object stores.
 
     Examples
     --------

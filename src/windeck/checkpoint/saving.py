@@ -109,7 +109,7 @@ def save(
         Maximum bytes of one value; 16 up to 64 MiB.
     incremental
         Write only the chunks that changed since the last save, if that was incremental too, and
-        refer to the others; see docs/incremental.md.
+        refer to the others; see the guide on incremental saves.
     longest_chain
         Write everything if the save could refer to more generations than this.
     keep
@@ -130,7 +130,7 @@ def save(
         A `torch.distributed.ProcessGroup` in which all ranks call this, each with its own state:
         DTensors; `Partition` objects; tensors that several ranks have, which are written once; and
         plain values, which have to be equal on all ranks that have them. `store` is a URL; on rank
-        0 it may be an open store. See docs/sharded.md.
+        0 it may be an open store. See the guide on sharded saves.
     verify_replicated
         In a group, compare the CRC32C of tensors that several ranks have. If False, the tensor of
         one of them is written without comparison.

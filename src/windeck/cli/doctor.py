@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 import warnings
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from windeck._util.terminal import escaped
+from windeck._util.text import plural
 from windeck.cli.output import (
     check_output_file,
     colored,
@@ -27,8 +28,12 @@ from windeck.cli.output import (
 )
 from windeck.cli.parser import (
     USAGE_ERROR,
+    Parser,
+    add_csv_options,
     at_least,
     comma_names,
+    csv_arguments,
+    name_csv_options,
     one_line_errors,
     print_error,
     seconds,
@@ -53,7 +58,7 @@ trust. The step trains, so give it a model that may change."""
 
 def add_parser(subparsers: Any) -> None:
     """Add the command ``doctor`` to what ``ArgumentParser.add_subparsers`` returned."""
-    parser: ArgumentParser = subparsers.add_parser(
+    parser: Parser = subparsers.add_parser(
         "doctor",
         help="measure a loader beside its training step, and say what limits it",
         description=DESCRIPTION,
@@ -85,6 +90,10 @@ def add_parser(subparsers: Any) -> None:
     add("--json", action="store_true", help="print one JSON document, to keep and to compare")
     add("--html", metavar="OUT.html", type=Path, help="also write one page that needs nothing else")
     add("--force", action="store_true", help="replace the page if it exists")
+    add("--time", metavar="COLUMN",
+        help="column of time stamps, by which rows are sorted (default: rows are in order)",
+        )  # fmt: skip
+    add_csv_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -119,7 +128,7 @@ def run(options: Namespace) -> None:
 @contextmanager
 def _reported() -> Iterator[None]:
     """Turn what a user can get wrong into one line on standard error and an exit code."""
-    with one_line_errors("windeck doctor"):
+    with one_line_errors("windeck doctor", name_csv_options):
         try:
             yield
         except UsageError as error:
@@ -167,14 +176,17 @@ def _file_loader(options: Namespace) -> Any:
 
     columns = [name for names in options.columns or () for name in names]
     ids = None if options.ids is None else [name for name in options.ids if name]
-    found = infer_columns(options.what, ids=ids, target=columns[0] if columns else None)
+    csv, target = csv_arguments(options), columns[0] if columns else None
+    found = infer_columns(options.what, time=options.time, ids=ids, target=target, csv=csv)
     columns = columns or [found.target]
     table = Table.read(
         options.what,
         columns=columns,
         id_columns=list(found.ids) or None,
+        timestamp_column=options.time,
         in_memory=not options.mapped,
         sort=not options.mapped,
+        **csv,
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*series are shorter", category=UserWarning)
@@ -187,7 +199,7 @@ def _file_loader(options: Namespace) -> Any:
         )
     if len(windows) < options.batch_size:
         raise ValueError(
-            f"{options.what} has {len(windows):,} windows of {options.context} + "
+            f"{options.what} has {plural(len(windows), 'window')} of {options.context} + "
             f"{options.horizon} steps, expected at least a batch of {options.batch_size}"
         )
     return Loader(windows, batch_size=options.batch_size, shuffle=True)
@@ -196,6 +208,9 @@ def _file_loader(options: Namespace) -> Any:
 def _diagnose(loader: Any, step: Any, options: Namespace, files: Sequence[str] = ()) -> Diagnosis:
     from windeck.diagnosis.diagnosing import doctor
 
+    if sys.stderr.isatty():  # A bar would take time from what is measured.
+        loops = f"{plural(1 if step is None else 3, 'loop')} of {options.seconds:g} s at most"
+        print(f"measuring: {loops}, then stages and the machine", file=sys.stderr)
     return doctor(
         loader,
         step,

@@ -33,8 +33,7 @@ def check_sharded_once(name: str, ranks: tuple[int, int], cure: str) -> None:
             if shards != [1, 1, 1]:
                 raise ValueError(
                     f"{name} serves rank {ranks[0]} of {ranks[1]}, and {type(reader).__name__} "
-                    "would shard its samples again, so that most are never served; "
-                    f"{cure}: see docs/frameworks.md"
+                    f"would shard its samples again, so that most are never served; {cure}"
                 )
         frame = frame.f_back
 
@@ -49,7 +48,7 @@ def check_not_collated() -> None:
                 raise ValueError(
                     "an IterDataset yields whole batches, and the DataLoader would put them into "
                     "batches: pass batch_size=None to the DataLoader, and batch_size= to the "
-                    "IterDataset: see docs/frameworks.md"
+                    "IterDataset"
                 )
             return
         frame = frame.f_back
@@ -69,8 +68,7 @@ def warn_of_the_rest(position: int) -> None:
             warn(
                 f"this loop of Lightning will have the rest of an epoch, from position {position} "
                 "on, expected a whole one: its last loop, or the sanity check, ended there; pass "
-                "restart=True to a Loader for validation, test or prediction: see "
-                "docs/frameworks.md",
+                "restart=True to a Loader for validation, test or prediction",
             )
             return
         frame = frame.f_back

@@ -336,7 +336,7 @@ class _DatasetLoop:
                 raise ValueError(
                     f"the StatefulDataLoader was saved with {field} = {state[field]}, here it is "
                     f'{now}: to change it, save `dataset.state_dict(batch["position"])` instead, '
-                    "as in the recipe for torchdata in docs/frameworks.md"
+                    "and load that by `dataset.load_state_dict`"
                 )
         self._begin(start)
         self._step = check_integer("step", state["step"])

@@ -672,8 +672,8 @@ class Loader:
             # Called by a DataLoader that takes the loader for a dataset of samples.
             raise TypeError(
                 "a Loader makes whole batches itself, and a DataLoader asks it for samples; "
-                "iterate over it as it is, or give the DataLoader wd.MapDataset(source) or "
-                "wd.IterDataset(stream, batch_size=...): see docs/frameworks.md"
+                "iterate over it as it is, or give the DataLoader wd.MapDataset(source), or "
+                "wd.IterDataset(stream, batch_size=...) and batch_size=None"
             )
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -681,7 +681,7 @@ class Loader:
             if name == "dataset":
                 hint = (
                     "; to resume in Hugging Face's Trainer set ignore_data_skip=True and save the "
-                    "loader's state: see docs/frameworks.md"
+                    "loader's state, as windeck.checkpoint.transformers.CheckpointTrainer does"
                 )
             raise AttributeError(f"'Loader' object has no attribute {name!r}{hint}")
 

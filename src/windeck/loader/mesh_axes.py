@@ -42,7 +42,7 @@ def check_mesh_axes() -> None:
         raise ValueError(
             f"{found}, so several ranks need the same batch, but the rank of the process gives "
             "each of them another; expected `rank` and `world_size` of the data-parallel axis, "
-            'see "Context and tensor parallelism" in docs/frameworks.md'
+            'such as rank=mesh["dp"].get_local_rank(), world_size=mesh["dp"].size()'
         )
 
 

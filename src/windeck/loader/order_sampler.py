@@ -316,7 +316,7 @@ class _SamplerLoop:
                 raise ValueError(
                     f"the StatefulDataLoader was saved with {name} = {state[name]}, here "
                     f"it is {value}: to change it, save `sampler.state_dict(consumed=...)` "
-                    "instead, as in the recipe for torchdata in docs/frameworks.md"
+                    "instead, and load that by `sampler.load_state_dict`"
                 )
         sampler._move(check_integer("start", state["start"], most=LIMIT - 1))
         sampler._begin(self)

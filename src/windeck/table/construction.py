@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,9 +65,12 @@ def _plain(name: str, data: Any) -> Any:
     """Return a list or a Series as an array, or as Arrow data where rows may be missing."""
     if isinstance(data, (list, tuple, range)):
         try:
-            return pa.chunked_array([pa.array(data)])
+            array = pa.array(data)
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise TypeError(f"column {name!r} is a list of several types: {error}") from error
+        if pa.types.is_timestamp(array.type):
+            _check_zones(name, data)
+        return pa.chunked_array([array])
     if hasattr(data, "to_numpy") and isinstance(getattr(data, "dtype", None), np.dtype):
         return data.to_numpy()  # pandas on NumPy, without a copy
     if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
@@ -74,6 +78,16 @@ def _plain(name: str, data: Any) -> Any:
     if hasattr(data, "__arrow_array__"):
         return pa.chunked_array([pa.array(data)])
     return data
+
+
+def _check_zones(name: str, times: Sequence[Any]) -> None:
+    """Check that a list has no times with and without a time zone, which Arrow takes for UTC."""
+    found = {one.tzinfo is not None: one for one in times if isinstance(one, datetime)}
+    if len(found) > 1:
+        raise ValueError(
+            f"column {name!r} has times with a time zone, such as {found[True]}, and without one, "
+            f"such as {found[False]}; expected all with one or all without"
+        )
 
 
 def _value_column(name: str, data: Any) -> ColumnData:

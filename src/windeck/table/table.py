@@ -167,7 +167,7 @@ class Table:
             False leaves the values in Parquet and Arrow IPC files, which must be sorted by series
             and time. One uncompressed Arrow IPC file of one record batch is mapped, without a copy,
             unless `memory_budget` or `group_bytes` is given. Other files are streamed: windows read
-            groups of blocks of rows, see `docs/streaming.md`.
+            groups of blocks of rows, see the guide on streaming.
         memory_budget : bytes or text, optional
             Such as ``8e9`` or ``"8GB"``. Raise MemoryError if `estimate` is larger. With
             ``in_memory=False`` the bytes that may be resident: windows raise MemoryError if two

@@ -16,7 +16,7 @@ from windeck._util.fingerprints import digest
 from windeck._util.html import html_table
 from windeck._util.options import explain_options
 from windeck._util.terminal import escaped
-from windeck._util.text import parse_json, some_names, unknown_column
+from windeck._util.text import parse_json, plural, some_names, unknown_column
 from windeck._util.validation import check_format, check_integer
 from windeck.columns.columns import ColumnData
 from windeck.table.table import StreamedTable, Table
@@ -238,7 +238,7 @@ class Categories:
     def _describe(self, column: str) -> str:
         known = self.fitted[column]
         first = CategoryValues(known.kind, known.values[:11]).names()
-        return f"{len(known.values):,} values {some_names(first, range(len(first)))}"
+        return f"{plural(len(known.values), 'value')} {some_names(first, range(len(first)))}"
 
     def __repr__(self) -> str:
         return "\n  ".join(["Categories", *self.explain().split("\n")])

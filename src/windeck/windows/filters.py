@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from windeck import _core
 from windeck._util.indices import Int64
-from windeck._util.text import format_bytes, plural, some_names
+from windeck._util.text import format_bytes, plural, some_names, verb
 from windeck._util.validation import check_integer
 from windeck.columns import bitmaps
 from windeck.columns.columns import ColumnData
@@ -337,7 +337,8 @@ class WindowReport:
         lines = [f"{plural(self.windows, 'window')} of {plural(self.rows, 'row')} ({self.steps})"]
         lines.append(f"  {self.fitting:,} fit into {self.series - self.short_series:,} series")
         if self.short_series:
-            lines.append(f"  {self.short_series:,} series are shorter than a window")
+            are = verb(self.short_series, "are")
+            lines.append(f"  {self.short_series:,} series {are} shorter than a window")
         for reason, count in self.dropped.items():
             if count:
                 more = f" of more than {self.gap}" if reason == "gap" and self.gap else ""

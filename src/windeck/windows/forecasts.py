@@ -111,6 +111,11 @@ def prediction_table(
             "`scaled` must be given, as the windows have a scaler: scaled=True for predictions "
             "that are scaled as batches are, scaled=False for those in original units"
         )
+    if scaled and spec.scaler is None:
+        raise ValueError(
+            "`scaled` is True, but the windows have no scaler: expected predictions in original "
+            "units, with scaled=False or without it"
+        )
     if scaled:
         predictions = predictions.in_units(
             lambda values: _in_units(table, spec, values, names, -1, series)

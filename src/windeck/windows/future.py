@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from windeck._util.indices import Int64
-from windeck._util.text import plural, some_names, unknown_column
+from windeck._util.text import plural, some_names, unknown_column, verb
 from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools
@@ -335,11 +335,12 @@ def _check_future(
             + "future='computed' for the time after them, " * (table.timestamps is not None)
             + "future=table with these rows"
         )
+        has, their = verb(len(known), "have"), "its" if len(known) == 1 else "their"
         raise ValueError(
-            f"{len(known)} series have a target within their last {plural(ahead, 'row')}, which "
-            f"are the future of the forecast: {some_names(names, known)}; {cure}, rows with "
-            "unknown targets appended to each series, or subset(last=1) for the last windows with "
-            "a known future"
+            f"{len(known)} series {has} a target within {their} last {plural(ahead, 'row')}, which "
+            f"{verb(ahead, 'are')} the future of the forecast: {some_names(names, known)}; {cure}, "
+            "rows with unknown targets appended to each series, or subset(last=1) for the last "
+            "windows with a known future"
         )
     longer = runs.series[at_end[~seen[:, 0]]]
     if len(longer):
@@ -535,11 +536,11 @@ def _rows_at(future: Table, names: Sequence[Any], series: Int64, time: Array) ->
     there &= same_unit.astype(time.dtype) == time
     utc = "" if future.time_zone is None else " UTC"
     if not there.all():
-        place = int(np.argmin(there))
+        place, lacking = int(np.argmin(there)), int((~there).sum())
         raise ValueError(
             f"`future` has no row of series {names[series[place]]!r} at "
-            f"{time[place]}{utc} ({int((~there).sum())} rows are missing in all); expected a row "
-            "for each future step of each series"
+            f"{time[place]}{utc} ({plural(lacking, 'row')} {verb(lacking, 'are')} missing in all); "
+            "expected a row for each future step of each series"
         )
     twice = (found + 1 < end) & (stamps[np.minimum(found + 1, len(stamps) - 1)] == same_unit)
     if twice.any():

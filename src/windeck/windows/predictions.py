@@ -186,6 +186,8 @@ def _array(
     raise ValueError(
         f"`predictions` must have shape ({windows}, {expected[0]}), windows by {expected[1]}, "
         f"got {values.shape}"
+        + "; expected prediction_table of the windows that were predicted, or their `indices`"
+        * (values.ndim > 0 and values.shape[0] != windows)
     )
 
 

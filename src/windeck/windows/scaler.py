@@ -87,7 +87,7 @@ class Scaler:
     >>> scaler = wd.Scaler.fit(table, kind="minmax")
     >>> scaler
     Scaler(kind='minmax')
-      load: min 2 ± 0, max 6 ± 0, of 3 values
+      load: min 2, max 6, of 3 values, exact
     >>> scaler.transform(np.array([2.0, 6.0]), columns="load")
     array([0., 1.])
     >>> wd.Scaler.from_json(scaler.to_json()) == scaler
@@ -596,6 +596,8 @@ class Scaler:
     def explain(self) -> str:
         """Return one line a column: estimates, standard errors and number of values.
 
+        Without errors where all rows were read: such estimates are exact.
+
         With `per_series` the range over series is shown, with the largest error.
         """
         return "\n".join(escaped(self._column_line(i)) for i in range(len(self.columns)))
@@ -612,11 +614,13 @@ class Scaler:
             text = f"{value.min():.6g}"
             if self.series is not None:
                 text += f" to {value.max():.6g}"
-            parts.append(f"{key} {text} ± {error.max():.2g}")
+            parts.append(f"{key} {text}" + f" ± {error.max():.2g}" * bool(error.max() > 0))
         count, weight = int(self.counts[:, column].sum()), float(self.weights[:, column].sum())
         about = "" if weight <= count else f" out of about {weight:,.0f}"
         series = "" if self.series is None else f" in {int(fitted.sum())} series"
-        return f"{self.columns[column]}: {', '.join(parts)}, of {count:,} values{about}{series}"
+        exact = "" if any("±" in part for part in parts) else ", exact"
+        found = f"{', '.join(parts)}, of {count:,} values{about}{series}{exact}"
+        return f"{self.columns[column]}: {found}"
 
     def __repr__(self) -> str:
         lines = self.explain().split("\n")

@@ -1110,8 +1110,8 @@ class Windows:
             to the table.
         scaled
             Must be given if these windows have a scaler. True: predictions are scaled as batches
-            are, and the table has them in original units, see `inverse_transform`. False: they are
-            in original units.
+            are, and the table has them in original units, see `inverse_transform`; an error without
+            a scaler. False: they are in original units.
         quantiles
             Levels between 0 and 1 of the last axis of `predictions`. The table has a column for
             each, such as ``load_q0.1``.

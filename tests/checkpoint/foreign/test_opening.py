@@ -115,7 +115,7 @@ def test_files_are_only_read(tmp_path: Path) -> None:
 def test_tensorflow_is_named(files: list[str], path: str, memory: Store, tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).write_bytes(b"x")
-    words = "is a checkpoint of TensorFlow, expected the .npz file that a script with TensorFlow wr"
+    words = "is a checkpoint of TensorFlow, expected an .npz file of its variables, which numpy"
     with pytest.raises(ValueError, match=words):
         checkpoint.import_(tmp_path / path, memory)
 

@@ -45,7 +45,7 @@ def import_(
     root
         The root of all of it. None: the state of the model becomes ``model``, that of the optimizer
         ``optimizer``, the rest ``extra``, by the usual keys (``state_dict``, ...); see
-        docs/importing.md.
+        the guide on importing.
     without
         Leave out tensors whose names match a glob, such as ``*.embedding_bags.*``; names are those
         that ``windeck view PATH`` prints.

@@ -96,8 +96,9 @@ def _refuse_tensorflow(path: Path) -> None:
     folder = path.is_dir() and ((path / "saved_model.pb").is_file() or any(path.glob("*.index")))
     if prefix or folder or (_TENSORFLOW.fullmatch(path.name) and path.is_file()):
         raise ValueError(
-            f"{path} is a checkpoint of TensorFlow, expected the .npz file that a script with "
-            "TensorFlow writes from it: see docs/importing.md"
+            f"{path} is a checkpoint of TensorFlow, expected an .npz file of its variables, "
+            "which numpy.savez writes of tf.train.load_checkpoint(prefix).get_tensor(name) for the "
+            "name of each"
         )
 
 

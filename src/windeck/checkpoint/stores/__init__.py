@@ -1,8 +1,8 @@
 """Key-value stores of bytes: a protocol, and backends for RocksDB, LevelDB, Redis and memory.
 
 ``open_store("rocksdb:///path")``, ``leveldb:///path``, ``redis://host:6379/0``, ``memory://name``.
-The library of a backend is imported when its first URL is opened. docs/stores.md lists the
-guarantees of each backend.
+The library of a backend is imported when its first URL is opened. The guide on
+stores lists the guarantees of each backend.
 """
 
 from windeck.checkpoint.stores.memory import MappingStore

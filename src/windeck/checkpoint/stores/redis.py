@@ -256,7 +256,7 @@ class RedisStore:
         )
 
     def sync(self) -> None:
-        """Make all writes as durable as the server can; see docs/stores.md."""
+        """Make all writes as durable as the server can, by its settings."""
         self._make_durable("making it durable")
         self._written_to, self._undurable = None, set()
 

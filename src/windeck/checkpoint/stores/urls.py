@@ -46,7 +46,7 @@ def open_store(
         ``redis+unix:///path/of/socket[?db=number]`` on the same machine, ``redis+cluster://`` and
         ``rediss+cluster://`` for a cluster, which ``redis://`` detects as well;
         ``memory://name``, ``memory://``; and schemes added by `register`. The options of each are
-        in docs/stores.md. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
+        in the guide on stores. In paths, ``?`` is written ``%3F`` and ``%`` is written ``%25``.
         ``s3://bucket/folder``, ``gs://``, ``abfs://``, ``file:///folder`` and others: copies of
         checkpoints in files, to be read; `windeck.checkpoint.copy` writes them.
     filesystem, storage_options

@@ -124,7 +124,7 @@ def begin(
     """Begin a save by several writers, which need no connection to each other.
 
     Each writer calls `save_shard` with the plan and its own number. When all have returned, one
-    process calls `merge`. See docs/sharded.md.
+    process calls `merge`. See the guide on sharded saves.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from windeck._util.schemes import scheme_of
+from windeck._util.text import plural, verb
 from windeck.cli.description.description import Description
 from windeck.io import filesystem
 from windeck.io.data_files import SUFFIXES, natural
@@ -30,8 +32,10 @@ _COLUMNAR = SUFFIXES
 _OF_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz")
 _SUFFIXES = (*_COLUMNAR, *_OF_DOCUMENTS, *_OF_CHECKPOINTS)
 _MDS_INDEX = "index.json"
-#: Files and folders of a folder of several kinds that are described.
-_MOST_PLACES = 20
+#: Files of databases, of checkpoints, and of prepared and saved data.
+_OF_PROGRAMS = frozenset(("CURRENT", ".metadata", MANIFEST, "dataset_dict.json", "state.json"))
+#: Files and folders of a folder of several kinds that are described, and endings of others.
+_MOST_PLACES, _MOST_ENDINGS = 20, 5
 
 
 def describe(
@@ -54,14 +58,17 @@ def describe(
     FileNotFoundError, ValueError, TypeError, KeyError, ImportError, OSError
         If there is nothing that windeck reads, it is damaged, or it needs a package.
     """
-    places = _places(path)
+    places, others = _places(path), _other_files(path)
     if len(places) < 2:
-        yield _describe(places[0] if places else path, time, csv or {})
+        found = _describe(places[0] if places else path, time, csv or {})
+        yield replace(found, notes=[*found.notes, *others])
         return
     for place in places[:_MOST_PLACES]:
         yield _described_or_error(place, time, csv or {})
     if (left := len(places) - _MOST_PLACES) > 0:
         yield Description(path, "more", f"{left:,} more files and folders are not described", {})
+    for note in others:
+        yield Description(path, "more", note, {})
 
 
 def _described_or_error(path: str, time: str | None, csv: Mapping[str, Any]) -> Description:
@@ -139,11 +146,38 @@ def _places(path: str) -> list[str]:
     return [*(filesystem.join(path, name) for name in names), *found]
 
 
+def _other_files(path: str) -> list[str]:
+    """Return a note on the files of a local folder that are of no known kind; none without any.
+
+    Not of settings and indices in JSON, and of what one program has written.
+    """
+    if "://" in path or not filesystem.is_directory(path) or _is_foreign_checkpoint(path):
+        return []
+    names = {name for name, _ in filesystem.list_directory(path)}
+    if names & _OF_PROGRAMS:
+        return []
+    files, _ = filesystem.list_below(path)
+    endings = [os.path.splitext(name)[1] or os.path.basename(name) for name in files]
+    counts = Counter(
+        ending
+        for name, ending in zip(files, endings, strict=True)
+        if not _suffix(name) and ending.lower() != ".json"
+    )
+    if not counts:
+        return []
+    listed = ", ".join(f"{count:,} {ending}" for ending, count in counts.most_common(_MOST_ENDINGS))
+    more = ", ..." if len(counts) > _MOST_ENDINGS else ""
+    total = counts.total()
+    return [
+        f"{plural(total, 'file')} of no known kind {verb(total, 'are')} not read: {listed}{more}"
+    ]
+
+
 def _is_whole(folder: str) -> bool:
     """Return whether a folder is a database, a checkpoint, prepared or saved data, or a corpus."""
     listed = filesystem.list_directory(folder)
     names = {name for name, _ in listed}
-    if names & {"CURRENT", ".metadata", MANIFEST, "dataset_dict.json", "state.json"}:
+    if names & _OF_PROGRAMS:
         return True
     return any(is_folder and name.startswith("dataset=") for name, is_folder in listed)
 

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -46,7 +47,9 @@ _CONTEXT, _HORIZON, _LEAST_ROWS = 168, 24, 24
 #: Dates of a CSV file that are looked at for their format.
 _DATES = 10_000
 #: Units of durations in `max_gap`, by NumPy's.
-_UNITS = {"h": "h", "m": "min", "s": "s", "ms": "ms", "us": "us"}
+_UNITS = {"h": "h", "m": "min", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
+#: Days from Friday to Monday, and to the Tuesday after a holiday.
+_WEEKENDS = (3, 4)
 _PARTS = "the time is in several columns, of which Table.read takes one: rows are taken in order"
 
 
@@ -126,7 +129,8 @@ def describe_table(
         told.append("some text is not UTF-8: encoding='latin-1', 'cp1252' or its own reads it")
     if kinds == "CSV":
         told += _mixed_decimals(first)
-    code = _code(path, table, roles, columns, options)
+    told += _possible_codes(table, columns)
+    code = _code(path, table, roles, columns, options, told)
     return Description(path, "table", summary, facts, columns, told, code)
 
 
@@ -263,6 +267,7 @@ def _mixed_decimals(file: DataFile) -> list[str]:
     return questions
 
 
+_INTEGER_TYPE = re.compile(r"u?int\d+$")
 _INTEGER = re.compile(r"[+-]?\d+")
 _WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?\d*,\d+"), re.compile(r"[+-]?\d*\.\d+")
 
@@ -370,8 +375,9 @@ def _code(
     roles: _Roles,
     columns: Sequence[Column],
     options: Mapping[str, Any],
+    notes: list[str],
 ) -> list[str]:
-    """Return the lines that read the table and make windows of it."""
+    """Return the lines that read the table and make windows of it; add to the notes on them."""
     lines = ["import windeck as wd", ""]
     shown = {**options, "missing": Code("[]")} if options.get("missing") == [] else options
     lines += call("table", literal(path), "wd.Table.read", shown)
@@ -389,34 +395,58 @@ def _code(
         f"{role}_covariates": named.get(f"{role} covariate", [])
         for role in ("known", "past", "static")
     }
+    texts = [
+        name
+        for name in options["categories"]
+        if any(name in names for names in covariates.values())
+    ]
+    numbers = [[name for name in names if name not in texts] for names in covariates.values()]
     given = {
         "context_length": context,
         "prediction_length": horizon,
         "target_columns": roles.target,
         **covariates,
-        "max_gap": _max_gap(table, roles.target, context, horizon),
-        "dtype": _dtypes(table, [[roles.target], *covariates.values()]),
+        "categorical": texts,
+        "max_gap": _max_gap(table, roles.target, context, horizon, notes),
+        "dtype": _dtypes(table, [[roles.target], *numbers]) or None,
     }
     lines += call("windows", "table", "wd.Windows", given)
+    if texts:
+        lines.append("windows = windows.with_categories(wd.Categories.fit(windows))")
     if has_torch():
         lines.append("loader = wd.Loader(windows, batch_size=16, shuffle=True)")
     return lines
 
 
-def _max_gap(table: Table, target: str, context: int, horizon: int) -> str | int | None:
-    """Return the usual step if windows without gaps are most of those that there are."""
+def _max_gap(
+    table: Table, target: str, context: int, horizon: int, notes: list[str]
+) -> str | int | None:
+    """Return the usual step, or that of weekends, if windows without longer ones are most of all.
+
+    Otherwise add a note: windows cross breaks then.
+    """
     step = table.report.step
     if step is None or not table.report.breaks.any():
         return None
     make = partial(
         Windows, table, context_length=context, prediction_length=horizon, target_columns=target
     )
-    try:
-        kept = len(make(max_gap=step))
-    except ValueError:  # none is left
-        return None
-    if 2 * kept <= len(make()):
-        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of series that lose every window: these are trials
+        windows, is_day = len(make()), step == np.timedelta64(1, "D")
+        for factor in (1, *(_WEEKENDS if is_day else ())):
+            with suppress(ValueError):  # no window is left
+                if 2 * len(make(max_gap=step * factor)) > windows:
+                    return _duration(step * factor)
+    notes.append(
+        f"windows of {context} + {horizon} rows cross breaks, as max_gap= of Windows would leave "
+        "out most of them: table.regularize() adds the rows that are not there, as missing ones"
+    )
+    return None
+
+
+def _duration(step: Any) -> str | int | None:
+    """Return a step as `max_gap` takes it."""
     if not isinstance(step, np.timedelta64):
         return int(step)
     for unit, name in _UNITS.items():
@@ -424,6 +454,23 @@ def _max_gap(table: Table, target: str, context: int, horizon: int) -> str | int
         if step >= whole and step % whole == np.timedelta64(0):
             return f"{step // whole}{name}"
     return None
+
+
+def _possible_codes(table: Table, columns: Sequence[Column]) -> list[str]:
+    """Return a note on covariates of integers with few values, which may be codes."""
+    names = []
+    for column in columns:
+        if column.role.endswith(" covariate") and _INTEGER_TYPE.match(column.type):
+            values = table[column.name]
+            count = len(np.unique(values))
+            if 1 < count <= _FEW and _FEW * count <= len(values):
+                names.append(column.name)
+    if not names:
+        return []
+    return [
+        f"integers with at most {_FEW} values are taken as numbers: {', '.join(names)}; if they "
+        f"are codes, pass categorical={literal(names)} to Windows, as for text"
+    ]
 
 
 def _dtypes(table: Table, roles: Any) -> dict[str, str]:
