@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from support.adapted_runs import (
     read_end,
     write_end,
 )
-from support.internals import assign, inside
 from support.launched import launch
 from support.pages import named_block
 from windeck import checkpoint
@@ -111,7 +111,8 @@ def test_sharded_by_fsdp2(tmp_path: Path) -> None:
 
 
 def load_plain(folder: Path, url: str) -> None:
-    saving, model, _ = start(url)
+    accelerator = make_accelerator()
+    saving, model, _ = start(accelerator, url)
     checkpoint.save(url, step=1, model=dict(model.state_dict()))
     with pytest.raises(
         ValueError, match=r"step 1> was not saved by Acc.* it has model, expected extra/accelerate"
@@ -175,11 +176,25 @@ def test_a_loader_is_not_lost(tmp_path: Path) -> None:
     assert launch(1, lose_loader, tmp_path, f"rocksdb://{tmp_path}/run") == [0]
 
 
-def start(url: str, schedulers: int = 0, optimizers: int = 1) -> tuple[Any, Scorer, list[Any]]:
-    """Return a checkpoint of a new model with some optimizers and schedulers, and all of them."""
+def make_accelerator() -> Any:
+    return accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+
+
+def saving_of(
+    accelerator: Any, url: str, model: Any, optimizers: Sequence[Any], schedulers: Sequence[Any]
+) -> Any:
     from windeck.checkpoint.accelerate import AccelerateCheckpoint
 
-    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    return AccelerateCheckpoint(
+        accelerator, url, model=model, scheduler=schedulers or None,
+        optimizer=optimizers[0] if len(optimizers) == 1 else tuple(optimizers),
+    )  # fmt: skip
+
+
+def start(
+    accelerator: Any, url: str, schedulers: int = 0, optimizers: int = 1
+) -> tuple[Any, Scorer, list[Any]]:
+    """Return a checkpoint of a new model with some optimizers and schedulers, and all of them."""
     torch.manual_seed(7)
     model = Scorer(None)
     groups = (
@@ -191,26 +206,22 @@ def start(url: str, schedulers: int = 0, optimizers: int = 1) -> tuple[Any, Scor
         accelerator.prepare(torch.optim.lr_scheduler.StepLR(plain[i % len(plain)], 1, 0.5))
         for i in range(schedulers)
     ]
-    saving = AccelerateCheckpoint(
-        accelerator, url, model=model, scheduler=scheduled or None,
-        optimizer=prepared[0] if optimizers == 1 else tuple(prepared),
-    )  # fmt: skip
-    return saving, model, [*prepared, *scheduled]
+    return saving_of(accelerator, url, model, prepared, scheduled), model, [*prepared, *scheduled]
 
 
-def train_batches(saving: Any, model: Any, parts: list[Any], batches: range) -> None:
+def train_batches(accelerator: Any, model: Any, parts: list[Any], batches: range) -> None:
     """Train on batches, two to a step of all optimizers and schedulers."""
     loader = make_loader()
     every = list(loader)
     for number in batches:
-        with inside(saving, "accelerator").accumulate(model):
+        with accelerator.accumulate(model):
             batch = every[number % len(every)]
-            inside(saving, "accelerator").backward(model(batch["sample"], batch["row"])["loss"])
+            accelerator.backward(model(batch["sample"], batch["row"])["loss"])
             for part in parts:
                 part.step()
-            if inside(saving, "accelerator").sync_gradients:
+            if accelerator.sync_gradients:
                 model.user.step()
-            model.zero_grad() if inside(saving, "accelerator").sync_gradients else None
+            model.zero_grad() if accelerator.sync_gradients else None
 
 
 def contents(model: Any, parts: list[Any]) -> list[Any]:
@@ -224,17 +235,18 @@ def contents(model: Any, parts: list[Any]) -> list[Any]:
 
 def several(folder: Path, url: str) -> None:
     """Two optimizers and schedulers are saved and loaded, also into a model that has rows."""
-    saving, model, parts = start(url, 2, 2)
-    train_batches(saving, model, parts, range(6))
+    accelerator = make_accelerator()
+    saving, model, parts = start(accelerator, url, 2, 2)
+    train_batches(accelerator, model, parts, range(6))
     saving.save(6)
     saved = contents(model, parts)
-    train_batches(saving, model, parts, range(6, 8))
+    train_batches(accelerator, model, parts, range(6, 8))
     end = contents(model, parts)
     assert saving.load().step == 6
     assert contents(model, parts) == saved
-    saving, model, parts = start(url, 2, 2)
+    saving, model, parts = start(accelerator, url, 2, 2)
     saving.load()
-    train_batches(saving, model, parts, range(6, 8))
+    train_batches(accelerator, model, parts, range(6, 8))
     assert contents(model, parts) == end != saved
 
 
@@ -244,14 +256,14 @@ def test_several_optimizers_and_schedulers(tmp_path: Path) -> None:
 
 def resume_sequence(folder: Path, url: str) -> None:
     """`MultiStepLR` has a Counter in its state, which it needs when its turn comes."""
-    rates = []
+    rates, accelerator = [], make_accelerator()
     for saves in (True, False):
-        saving, _, (optimizer,) = start(url)
+        _, model, (optimizer,) = start(accelerator, url)
         plain, kinds = optimizer.optimizer, torch.optim.lr_scheduler
         scheduler = kinds.SequentialLR(
             plain, [kinds.ConstantLR(plain, 0.5), kinds.MultiStepLR(plain, [1, 2, 2])], [2]
         )
-        assign(saving, "schedulers", [scheduler])
+        saving = saving_of(accelerator, url, model, [optimizer], [scheduler])
         saving.save(0) if saves else saving.load()
         for _ in range(5):
             plain.step()
@@ -266,58 +278,62 @@ def test_a_sequence_of_schedulers_is_resumed(tmp_path: Path) -> None:
 
 def compare(folder: Path, url: str) -> None:
     """A difference from the checkpoint is an error, and everything is as it was."""
-    saving, model, parts = start(url, 1)
-    train_batches(saving, model, parts, range(1))
+    accelerator = make_accelerator()
+    saving, model, parts = start(accelerator, url, 1)
+    train_batches(accelerator, model, parts, range(1))
     model.user.step()
     with pytest.raises(RuntimeError, match=r"step 1 is between .* accelerator\.sync_gradients is"):
         saving.save(1)
-    train_batches(saving, model, parts, range(1, 2))
+    train_batches(accelerator, model, parts, range(1, 2))
     saving.save(2)
-    bare, none, given = start(f"{url}-bare")
-    train_batches(bare, none, given, range(2))
+    bare, none, given = start(accelerator, f"{url}-bare")
+    train_batches(accelerator, none, given, range(2))
     bare.save(2)
     for saved, schedulers, optimizers, message in (
         (url, 0, 1, "`scheduler` of AccelerateCheckpoint has 0 schedulers, expected 1 as saved"),
         (f"{url}-bare", 1, 1, "has 1 schedulers, expected 0 as saved in <checkpoint windeck, gen"),
         (url, 1, 2, "`optimizer` of AccelerateCheckpoint has 2 optimizers, expected 1 as saved"),
     ):
-        saving, model, parts = start(saved, schedulers, optimizers)
-        train_batches(saving, model, parts, range(4))
+        saving, model, parts = start(accelerator, saved, schedulers, optimizers)
+        train_batches(accelerator, model, parts, range(4))
         before = contents(model, parts)
         with pytest.raises(ValueError, match=message):
             saving.load()
         assert contents(model, parts) == before
-    saving, model, parts = start(f"{url}-two", 2, 2)
-    train_batches(saving, model, parts, range(2))
+    saving, model, parts = start(accelerator, f"{url}-two", 2, 2)
+    train_batches(accelerator, model, parts, range(2))
     saving.save(2)
     before = contents(model, parts)
-    first = inside(saving, "optimizers")[0]
-    inside(saving, "optimizers")[0] = torch.optim.RMSprop(first.param_groups[0]["params"], lr=0.1)
+    first, second, *scheduled = parts
+    plain, kinds = first.optimizer, torch.optim.lr_scheduler
+    other = torch.optim.RMSprop(first.param_groups[0]["params"], lr=0.1)
     with pytest.raises(ValueError, match="optimizer 0 is of another class than in <checkpoint"):
-        saving.load()
+        saving_of(accelerator, f"{url}-two", model, [other, second], scheduled).load()
     assert contents(model, parts) == before
-    inside(saving, "optimizers")[0] = first
-    inside(saving, "schedulers")[1] = torch.optim.lr_scheduler.SequentialLR(
-        first, [torch.optim.lr_scheduler.StepLR(first, 2) for _ in range(2)], [1]
-    )
+    sequence = kinds.SequentialLR(plain, [kinds.StepLR(plain, 2) for _ in range(2)], [1])
     changed = contents(model, parts)
     with pytest.raises(ValueError, match="scheduler 1 is of another class than in <checkpoint"):
-        saving.load()
+        saving_of(
+            accelerator, f"{url}-two", model, [first, second], [scheduled[0], sequence]
+        ).load()
     assert contents(model, parts) == changed
-    inside(saving, "schedulers")[1] = torch.optim.lr_scheduler.ExponentialLR(first, 0.5)
+    exponential = kinds.ExponentialLR(plain, 0.5)
     with pytest.raises(ValueError, match=r"only the saved one has \['step_size'\]"):
-        saving.load()
+        saving_of(
+            accelerator, f"{url}-two", model, [first, second], [scheduled[0], exponential]
+        ).load()
 
 
 def swap(folder: Path, url: str) -> None:
     """Optimizers in another order are refused, whether they have states or not."""
-    saving, model, parts = start(url, optimizers=2)
-    train_batches(saving, model, parts, range(2))
+    accelerator = make_accelerator()
+    saving, model, parts = start(accelerator, url, optimizers=2)
+    train_batches(accelerator, model, parts, range(2))
     saving.save(2)
     for batches in (0, 2):
-        saving, model, parts = start(url, optimizers=2)
-        train_batches(saving, model, parts, range(batches))
-        inside(saving, "optimizers").reverse()
+        saving, model, parts = start(accelerator, url, optimizers=2)
+        train_batches(accelerator, model, parts, range(batches))
+        saving = saving_of(accelerator, url, model, parts[::-1], [])
         before = contents(model, parts)
         with pytest.raises(ValueError, match=r"optimizer 0/state/0/exp_avg has shape \(1, 4\) in"):
             saving.load()

@@ -8,13 +8,16 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from support.internals import original, plant, spare_memory
+from support.checkpoint_parts import make_foreign
+from support.internals import plant
 from support.programs import printed
 from support.store_servers import EMBEDDED
 from support.training import Training, assert_equal, loaded, values_of
@@ -30,7 +33,22 @@ def ended() -> Iterator[None]:
     """Leave no save and no error to the next test."""
     yield
     checkpoint.wait(60)
-    assert original("background._current") is None
+    checkpoint.wait(0)
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Any]]:
+    """Return a function that returns the memory of bytes that was made since, and is still held."""
+    made, plain = list[weakref.ref[Any]](), np.empty
+
+    def recorded(shape: Any, dtype: Any = float, **options: Any) -> Any:
+        memory = plain(shape, dtype, **options)
+        if dtype is np.uint8:
+            made.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(np, "empty", recorded)
+    return lambda: [memory for ref in made if (memory := ref()) is not None]
 
 
 class Gated:
@@ -291,19 +309,17 @@ def test_options_have_their_effects() -> None:
 def test_another_run_is_refused_and_takeover() -> None:
     store = open_store("memory://")
     checkpoint.save(store, step=1, extra={})
-    known = set(original("manifests._known_saves"))
-    original("manifests._known_saves").clear()
-    try:
-        saving = checkpoint.save(store, step=2, extra={}, background=True)
-        with pytest.raises(RuntimeError, match="saved by another run"):
-            saving.wait()
-        saving = checkpoint.save(store, step=2, extra={}, background=True, takeover=True)
-        assert saving.wait() > 1
-    finally:
-        original("manifests._known_saves").update(known)
+    make_foreign(store)
+    saving = checkpoint.save(store, step=2, extra={}, background=True)
+    with pytest.raises(RuntimeError, match="saved by another run"):
+        saving.wait()
+    saving = checkpoint.save(store, step=2, extra={}, background=True, takeover=True)
+    assert saving.wait() > 1
 
 
-def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
+def test_tensors_that_do_not_fit_are_written_before_the_call_returns(
+    copies: Callable[[], list[Any]],
+) -> None:
     store = open_store("memory://")
     gate, written = threading.Event(), list[bytes]()
 
@@ -331,7 +347,6 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
     assert not saving.done()
     big.zero_()
     small.fill_(5)
-    assert spare_memory == []
     gate.set()
     saving.wait()
     target = {"b": torch.full((10,), 9.0), "a": torch.zeros(1000)}
@@ -339,9 +354,9 @@ def test_tensors_that_do_not_fit_are_written_before_the_call_returns() -> None:
     assert bool((target["a"] == 1).all())
     assert bool((target["b"] == 0).all())
     # Of the copies there were no more bytes than allowed; they are kept for the next save.
-    assert [len(memory) for memory in spare_memory] == [64]
+    assert [*map(len, copies())] == [64]
     checkpoint.wait()
-    assert spare_memory == []
+    assert copies() == []
 
 
 def test_nothing_is_committed_if_the_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,24 +427,25 @@ def test_a_call_that_is_interrupted_before_its_thread_starts(
     assert checkpoint.save(store, step=2, **training.state, background=True).wait() == 1
 
 
-def test_memory_of_copies_is_used_again() -> None:
+def test_memory_of_copies_is_used_again(copies: Callable[[], list[Any]]) -> None:
     store, weights = open_store("memory://"), torch.ones(1000)
     checkpoint.save(store, step=1, model={"w": weights}, background=True).wait()
-    first = spare_memory[0]
+    (first,) = copies()
     checkpoint.save(store, step=2, model={"w": weights + 1}, background=True).wait()
-    assert [memory is first for memory in spare_memory] == [True]
+    assert [memory is first for memory in copies()] == [True]
+    del first
     # Not if it is more than twice what is needed, or less.
     checkpoint.save(store, step=3, model={"w": weights[:100]}, background=True).wait()
-    assert [len(memory) for memory in spare_memory] == [448]
+    assert [*map(len, copies())] == [448]
     target = {"w": torch.zeros(1000)}
     checkpoint.load(store, model=target, generation=2)
     assert bool((target["w"] == 2).all())
     # Nor if it is more than the limit.
     model = {"w": weights[:100], "v": weights[:80]}
     checkpoint.save(store, step=4, model=model, background=True).wait()
-    assert [len(memory) for memory in spare_memory] == [768]
+    assert [*map(len, copies())] == [768]
     checkpoint.save(store, step=5, model=model, background=True, background_bytes=500).wait()
-    assert [len(memory) for memory in spare_memory] == [448]
+    assert [*map(len, copies())] == [448]
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.checkpoint_parts import make_foreign
 from support.failing import Between
 from support.gangs import gang
-from support.internals import original
 from support.store_servers import EMBEDDED, KINDS, need
 from support.threads import at_once
 from windeck import checkpoint
@@ -349,15 +349,11 @@ def test_wrong_arguments_are_one_sentence(memory: Store, fresh: Fresh) -> None:
 
 def test_a_process_that_only_tags_may_not_save(memory: Store) -> None:
     save(memory, 1)
-    known = original("manifests._known_saves").copy()
-    original("manifests._known_saves").clear()
-    try:
-        checkpoint.tag(memory, "best")
-        checkpoint.untag(memory, "best")
-        with pytest.raises(RuntimeError, match="was saved by another run"):
-            save(memory, 2)
-    finally:
-        original("manifests._known_saves").update(known)
+    make_foreign(memory)
+    checkpoint.tag(memory, "best")
+    checkpoint.untag(memory, "best")
+    with pytest.raises(RuntimeError, match="was saved by another run"):
+        save(memory, 2)
 
 
 def together(rank: int, ranks: int, url: str, names: list[str | None]) -> str:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from support.internals import compare_scheduler
+from windeck.checkpoint.accelerate import AccelerateCheckpoint
 from windeck.checkpoint.format import state_json
+from windeck.checkpoint.stores import open_store
 
 kinds = torch.optim.lr_scheduler
 optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
 step = kinds.StepLR(optimizer, 2)
+
+
+def constant(epoch: int) -> float:
+    return 1.0
+
+
+def resume(saved: dict[str, Any], *own: Any) -> None:
+    """Load schedulers from a checkpoint in which the last one has the state `saved`."""
+    store: Any = open_store("memory://")
+    accelerator = SimpleNamespace(
+        unwrap_model=lambda model: model, scaler=None, sync_gradients=True
+    )
+    model = torch.nn.Linear(1, 1)
+    former = [*own[:-1], SimpleNamespace(state_dict=lambda: saved)]
+    AccelerateCheckpoint(accelerator, store, model=model, scheduler=former).save(1)
+    AccelerateCheckpoint(accelerator, store, model=model, scheduler=own).load()
 
 
 @pytest.mark.parametrize(
@@ -27,7 +46,7 @@ step = kinds.StepLR(optimizer, 2)
         ),
         (
             step,
-            kinds.LambdaLR(optimizer, float).state_dict(),
+            kinds.LambdaLR(optimizer, constant).state_dict(),
             "this StepLR has ['gamma', 'step_size'], only the saved one has ['lr_lambdas']",
         ),
         (
@@ -41,9 +60,10 @@ step = kinds.StepLR(optimizer, 2)
 def test_a_scheduler_of_another_class_is_refused(
     own: Any, saved: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ValueError, match="scheduler 3 is of another class than in") as error:
-        compare_scheduler(3, own, saved, "here")
-    assert str(error.value) == f"scheduler 3 is of another class than in here: only {words}"
+    where = "<checkpoint windeck, generation 1, step 1>"
+    expected = f"scheduler 2 is of another class than in {where}: only {words}"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        resume(saved, step, step, own)
 
 
 def sequence(*steps: int, kind: Any = kinds.StepLR) -> Any:
@@ -53,15 +73,15 @@ def sequence(*steps: int, kind: Any = kinds.StepLR) -> Any:
 
 def test_schedulers_in_schedulers_are_compared() -> None:
     saved = sequence(3, 4).state_dict()
-    compare_scheduler(0, sequence(5, 6), saved, "here")
-    with pytest.raises(ValueError, match="scheduler 0 has 3 schedulers, expected 2 as saved in he"):
-        compare_scheduler(0, sequence(3, 4, 5), saved, "here")
-    with pytest.raises(ValueError, match="scheduler 0 is of another class than in here"):
-        compare_scheduler(0, sequence(3, 4, kind=kinds.ExponentialLR), saved, "here")
-    other = kinds.LambdaLR(optimizer, float)
+    resume(saved, sequence(5, 6))
+    with pytest.raises(ValueError, match="scheduler 0 has 3 schedulers, expected 2 as saved in <c"):
+        resume(saved, sequence(3, 4, 5))
+    with pytest.raises(ValueError, match="scheduler 0 is of another class than in <checkpoint"):
+        resume(saved, sequence(3, 4, kind=kinds.ExponentialLR))
+    other = kinds.LambdaLR(optimizer, constant)
     for own, state in ((other, saved), (sequence(3, 4), other.state_dict())):
-        with pytest.raises(ValueError, match="scheduler 0 is of another class than in here"):
-            compare_scheduler(0, own, state, "here")
+        with pytest.raises(ValueError, match="scheduler 0 is of another class than in <checkpoint"):
+            resume(state, own)
 
 
 def test_dicts_in_dicts_get_their_subclasses() -> None:
@@ -88,13 +108,16 @@ class Extended(kinds.LambdaLR):
 
 
 def test_schedulers_of_users_may_change() -> None:
-    saved = kinds.LambdaLR(optimizer, float).state_dict()
-    compare_scheduler(0, Migrating(optimizer, float), {**saved, "warmup": 5, "total": 9}, "here")
-    compare_scheduler(0, Extended(optimizer, float), {**saved, "gamma": 0.5}, "here")
+    saved = kinds.LambdaLR(optimizer, constant).state_dict()
+    changed = Migrating(optimizer, constant)
+    resume({**saved, "warmup": 5, "total": 9}, changed)
+    assert vars(changed)["warmup_steps"] == 5
+    resume({**saved, "gamma": 0.5}, Extended(optimizer, constant))
 
 
 def test_names_that_may_be_missing() -> None:
     """Versions of torch differ in private names, and schedulers of users may add their own."""
-    saved = step.state_dict()
+    own = kinds.StepLR(optimizer, 2)
+    saved = own.state_dict()
     del saved["_step_count"]
-    compare_scheduler(0, step, {**saved, "verbose": False, "_more": 1, "best_loss": 2.0}, "here")
+    resume({**saved, "verbose": False, "_more": 1, "best_loss": 2.0}, own)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.internals import format_size, original, plant
-from support.internals import tree_lines as lines
 from support.programs import assert_not_imported
 from support.view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
@@ -284,86 +284,98 @@ def test_bytes_of_every_dtype_of_torch() -> None:
 
 
 def test_a_dtype_of_a_later_torch(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = saved(fresh("rocksdb"))
+    url, half = fresh("rocksdb"), torch.zeros(7, 31, dtype=torch.bfloat16)
+    checkpoint.save(url, step=1, model={"half": half, "ids": torch.arange(4)})
     monkeypatch.delitem(DTYPES, "bfloat16")
-    plain = original("catalog.tensor_bytes").__wrapped__
-    plant(monkeypatch, "catalog.tensor_bytes", plain)
-    plant(monkeypatch, "ls.tensor_bytes", plain)
     found = {t["name"]: t["bytes"] for t in run_json(url, "ls")["tensors"]}
-    assert found["model/half"] is None
-    assert found["model/ids"] == 32
+    assert found == {"model/half": None, "model/ids": 32}
     (line,) = (line for line in run(url, "ls")[1].splitlines() if "half" in line)
     assert line.split()[-1] == "?"
 
 
-def leaf(held: int = 2, remark: str = "") -> tuple[tuple[str, str, str, str], int, int]:
-    return ("", "", "", remark), 1, held
+#: A line of a tree of tensors of bytes: its guides and label, bytes of a tensor, those of a group.
+LINE = re.compile(r"([│ ]*(?:[├└]─ )?)(\S*) +(?:uint8 +\[\d+\] +(\d+) B|(\d+) tensors? +(\d+) B)")
+
+
+def tree(sizes: Mapping[str, int], *options: str) -> list[tuple[str, str, int | None, int, int]]:
+    """Return the guides, label, bytes of a tensor, count of tensors and bytes of each line."""
+    tensors = {name: torch.zeros(size, dtype=torch.uint8) for name, size in sizes.items()}
+    checkpoint.save("memory://tree", step=1, model=tensors, keep=1)
+    code, out, err = run("memory://tree", "ls", *options)
+    assert (code, err) == (0, "")
+    lines = []
+    for line in out.splitlines()[1:]:
+        found = LINE.fullmatch(line)
+        assert found, line
+        guides, label, own, count, held = found.groups()
+        size = None if own is None else int(own)
+        lines.append((guides, label, size, int(count or 1), int(held or own)))
+    return lines
+
+
+def labels(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return each line with its guides, and its bytes."""
+    return [(guides + label, held) for guides, label, _, _, held in tree(sizes)]
 
 
 def test_the_tree_of_names_that_begin_alike() -> None:
     names = ["a", "a.b", "a.c.d.e", "f..g", "/h/", "a.c.d.z"]
-    told = lines(names, [leaf()] * 6, depth=None, unicode=False)
-    assert [(line[0], line[2], line[3]) for line in told] == [
-        ("a", 1, 2),
-        ("a.", 3, 6),
-        ("|- b", 1, 2),
-        ("`- c.d.", 2, 4),
-        ("   |- e", 1, 2),
-        ("   `- z", 1, 2),
-        ("f..g", 1, 2),
-        ("/h/", 1, 2),
+    assert labels(dict.fromkeys(names, 2)) == [
+        ("model/", 12),
+        ("├─ a", 2),
+        ("├─ a.", 6),
+        ("│  ├─ b", 2),
+        ("│  └─ c.d.", 4),
+        ("│     ├─ e", 2),
+        ("│     └─ z", 2),
+        ("├─ f..g", 2),
+        ("└─ /h/", 2),
     ]
 
 
 def test_groups_that_are_the_same_inside_but_for_what_stands_beside() -> None:
-    one, two = leaf(1), leaf(2)
     names = [f"{layer}.{name}" for layer in "abc" for name in ("v", "x.y", "x.z")]
-    leaves = [one, one, two, one, two, one, one, one, two]
-    told = lines(names, leaves, depth=None, unicode=False)
-    assert [(line[0], line[3]) for line in told] == [
-        *(("a.", 4), ("|- v", 1), ("`- x.", 3), ("   |- y", 1), ("   `- z", 2)),
-        *(("b.", 4), ("|- v", 1), ("`- x.", 3), ("   |- y", 2), ("   `- z", 1)),
-        *(("c.", 4), ("|- v", 1), ("`- x.", 3), ("   |- y", 1), ("   `- z", 2)),
-    ]
+    sizes = dict(zip(names, [1, 1, 2, 1, 2, 1, 1, 1, 2], strict=True))
+    first = [("│  ├─ v", 1), ("│  └─ x.", 3), ("│     ├─ y", 1), ("│     └─ z", 2)]
+    second = [("│  ├─ v", 1), ("│  └─ x.", 3), ("│     ├─ y", 2), ("│     └─ z", 1)]
+    last = [("   ├─ v", 1), ("   └─ x.", 3), ("      ├─ y", 1), ("      └─ z", 2)]
+    groups = [("├─ a.", 4), *first, ("├─ b.", 4), *second, ("└─ c.", 4), *last]
+    assert labels(sizes) == [("model/", 12), *groups]
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_the_tree_of_a_name_that_is_the_beginning_of_another(turned: bool) -> None:
-    names, leaves = ["a/", "a/b"], [leaf(2, "x"), leaf(3, "y")]
-    if turned:
-        names, leaves = names[::-1], leaves[::-1]
-    found = lines(names, leaves, depth=None, unicode=True)
-    group, *inside = [(line[0], line[1] and line[1][3], line[3]) for line in found]
-    assert group == ("a/", None, 5)
-    expected = [("├─ ", "x", 2), ("└─ b", "y", 3)]
-    assert inside == ([("├─ b", "y", 3), ("└─ ", "x", 2)] if turned else expected)
+def test_the_tree_of_a_name_that_is_the_beginning_of_another() -> None:
+    assert labels({"a/": 2, "a/b": 3}) == [("model/a/", 5), ("├─ ", 2), ("└─ b", 3)]
+    assert labels({"a/b": 3, "a/": 2}) == [("model/a/", 5), ("├─ b", 3), ("└─ ", 2)]
 
 
 def test_the_same_name_twice_is_two_lines() -> None:
-    found = lines(["a.b", "a.b"], [leaf(1), leaf(2)], depth=None, unicode=True)
-    assert [line[3] for line in found] == [3, 1, 2]
+    checkpoint.save("memory://twice", step=1, extra={"a": {"b": 1}, "a/b": 2})
+    told = [line.split() for line in run("memory://twice", "ls")[1].splitlines()[1:]]
+    assert told == [["extra/a/"], ["├─", "b", "1"], ["└─", "b", "2"]]
 
 
 def test_names_of_ten_thousand_dots() -> None:
     names = ["." * n for n in (10_000, 9_999, 3)]
-    found = lines(names, [leaf()] * 3, depth=None, unicode=True)
-    assert sum(beside is not None for _, beside, _, _ in found) == 3
+    assert sum(size is not None for _, _, size, _, _ in tree(dict.fromkeys(names, 2))) == 3
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1000, "1.00 kB"),
-        (9_994, "9.99 kB"),
-        (9_996, "10.0 kB"),
-        (99_960, "100 kB"),
-        (999_600, "1.00 MB"),
-        (10**30, "1000000000000 EB"),
-    ],
-)
-def test_sizes(count: int, text: str) -> None:
-    assert format_size(count) == text
+def test_sizes() -> None:
+    texts = {
+        0: "0 B",
+        1000: "1.00 kB",
+        9_994: "9.99 kB",
+        9_996: "10.0 kB",
+        99_960: "100 kB",
+        999_600: "1.00 MB",
+    }
+    checkpoint.save(
+        "memory://sizes",
+        step=1,
+        model={f"w{count}": torch.zeros(count, dtype=torch.uint8) for count in texts},
+    )
+    lines = run("memory://sizes", "ls", "--flat")[1].splitlines()
+    assert [" ".join(line.split()[-2:]) for line in lines[1:]] == [*texts.values()]
+    assert lines[0].endswith("1.12 MB")
 
 
 def test_a_catalog_says_the_same_of_tensors_as_the_manifest(fresh: Fresh) -> None:
@@ -381,28 +393,30 @@ def test_a_catalog_says_the_same_of_tensors_as_the_manifest(fresh: Fresh) -> Non
 
 
 @given(
-    st.lists(st.text("ab./", max_size=9), max_size=12, unique=True), st.none() | st.integers(1, 3)
+    st.lists(st.text("ab./", max_size=9), min_size=1, max_size=9, unique=True),
+    st.none() | st.integers(1, 4),
 )
 def test_names_can_be_read_off_any_tree(names: list[str], depth: int | None) -> None:
-    leaves = [leaf(1 << i) for i in range(len(names))]
     path: list[str] = []
     seen: list[tuple[str, int]] = []
     deepest = 0
-    for text, beside, below, held in lines(names, leaves, depth=depth, unicode=False):
-        label = text.lstrip(" |`-")
-        level = (len(text) - len(label)) // 3
+    options = () if depth is None else ("--depth", str(depth))
+    for guides, label, size, below, held in tree(
+        {n: 1 << i for i, n in enumerate(names)}, *options
+    ):
+        level = len(guides) // 3
         path[level:] = [label]
         deepest = max(deepest, level)
-        if beside is not None:
-            seen.append(("".join(path), held))
+        if size is not None:
+            seen.append(("".join(path), size))
             continue
-        inside = [one for one in names if one.startswith("".join(path))]
+        inside = [name for name in names if f"model/{name}".startswith("".join(path))]
         assert below <= len(inside)
         if depth is not None and level == depth - 1:  # folded: told by its totals
             seen += [("".join(path), 1 << i) for i in range(len(names)) if held >> i & 1]
             assert below == bin(held).count("1")
-    assert depth is None or deepest < max(depth, 1)
-    expected = [(name, 1 << i) for i, name in enumerate(names)]
+    assert depth is None or deepest < depth
+    expected = [(f"model/{name}", 1 << i) for i, name in enumerate(names)]
     if depth is None:
         assert sorted(seen) == sorted(expected)
     else:

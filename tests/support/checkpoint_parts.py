@@ -1,4 +1,4 @@
-"""Tensors saved in parts, as several writers leave them, written from the documented format."""
+"""Checkpoints of several writers and of other processes, written from the documented format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from windeck.checkpoint.format import Kind, Label, encode, keys
+from windeck.checkpoint.format import Kind, Label, encode, encode_head, keys, manifests
 from windeck.checkpoint.stores import Store
 from windeck.checkpoint.write import begin_save, commit_manifest
 
@@ -41,3 +41,10 @@ def save_parts(
     manifest = {"chunk_bytes": chunk_bytes, "tensors": [entry], "trees": trees}
     commit_manifest(store, begun, manifest)
     return generation
+
+
+def make_foreign(store: Store) -> None:
+    """Make the checkpoints of a store those of a process that this one has read nothing of."""
+    commits = manifests.read_head(store, "windeck").commits
+    others = [commit._replace(save=commit.save ^ 1) for commit in commits]
+    store.put_many([(keys.head("windeck"), encode_head(others))])

@@ -19,23 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-    from windeck._util.file_limit import file_limit as file_limit
     from windeck._util.options import NOTES as OPTION_NOTES
     from windeck._util.options import WORDS as OPTION_WORDS
     from windeck._util.threads import is_held as is_held
-    from windeck.checkpoint.background import spare_memory as spare_memory
-    from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
-    from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
-    from windeck.checkpoint.foreign.pickled_metadata import load_metadata as load_metadata
-    from windeck.checkpoint.stores.embedded import file_bytes as file_bytes
-    from windeck.checkpoint.stores.protocol import ParallelItems as ParallelItems
-    from windeck.checkpoint.training_state import compare_scheduler as compare_scheduler
-    from windeck.cli.html import as_script as as_script
-    from windeck.cli.html import render as render
-    from windeck.cli.output import format_size as format_size
-    from windeck.cli.page.contents import collect as collect
-    from windeck.cli.page.limits import Limits as Limits
-    from windeck.cli.tree import lines as tree_lines
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
     from windeck.documents.counts import footer_counts as footer_counts
@@ -105,7 +91,6 @@ if TYPE_CHECKING:
 
 #: The imported names that differ from the names in windeck.
 __all__ = [
-    "OPCODES",
     "OPTION_NOTES",
     "OPTION_WORDS",
     "Workers",
@@ -117,7 +102,6 @@ __all__ = [
     "lock_number",
     "parse_mds_index",
     "s3_options",
-    "tree_lines",
 ]
 
 #: What tests replace, or read as it is at the time: a name, and the module that has it. The name
@@ -131,11 +115,9 @@ MODULE_OF = {
     "retry.REQUESTS": "windeck._util.retry",
     "threads.Task.wait": "windeck._util.threads",
     "threads._running": "windeck._util.threads",
-    "background._current": "windeck.checkpoint.background",
     "copying.opened": "windeck.checkpoint.copying",
     "keyed._READ_BYTES": "windeck.checkpoint.foreign.keyed",
     "chunks.wait_for_device": "windeck.checkpoint.format.chunks",
-    "manifests._known_saves": "windeck.checkpoint.format.manifests",
     "values.LARGEST_PAYLOAD": "windeck.checkpoint.format.values",
     "group_saving.copy_tensors": "windeck.checkpoint.group_saving",
     "fetching.wait_for_device": "windeck.checkpoint.read.fetching",
@@ -164,15 +146,12 @@ MODULE_OF = {
     "copies.LentTensors.wait": "windeck.checkpoint.write.copies",
     "incremental._VALUE_BYTES": "windeck.checkpoint.write.incremental",
     "catalog.find_commit": "windeck.cli.catalog",
-    "catalog.tensor_bytes": "windeck.cli.catalog",
     "demo_job.train": "windeck.cli.demo_job",
     "demo_job.train_in_process": "windeck.cli.demo_job",
-    "ls.tensor_bytes": "windeck.cli.ls",
     "main.find_spec": "windeck.cli.main",
     "corpora._COUNTED_BYTES": "windeck.cli.description.corpora",
     "tables.SAMPLE_CSV": "windeck.cli.description.tables",
     "tables.SAMPLE_ROWS": "windeck.cli.description.tables",
-    "contents.time": "windeck.cli.page.contents",
     "device._free_bytes": "windeck.columns.device",
     "device_orders.walk": "windeck.device_orders",
     "diagnosing.uses_gpu": "windeck.diagnosis.diagnosing",
@@ -256,7 +235,6 @@ MODULE_OF = {
 
 #: Private attributes of objects that tests read or set, without the underscore.
 ATTRIBUTES = {
-    "accelerator",
     "ahead",
     "batches",
     "copy_stream",
@@ -273,7 +251,6 @@ ATTRIBUTES = {
     "memory",
     "noted",
     "number",
-    "optimizers",
     "order",
     "padded",
     "pending",
@@ -281,7 +258,6 @@ ATTRIBUTES = {
     "ready",
     "record",
     "rows",
-    "schedulers",
     "seconds",
     "sharding",
     "shared",

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import torch
 
-from support.internals import ParallelItems, inside, original, plant
+from support.internals import inside, original, plant
 from support.programs import printed
+from support.split_items import SplitItems
 from support.store_servers import need
 from support.threads import at_once
 from windeck import checkpoint
@@ -32,7 +33,6 @@ def _library() -> None:
 
 ROWS = [(b"k%03d" % i, b"%d" % i * 100) for i in range(300)]
 #: Bytes that parts of a bulk load are said to have, to be written at the same time.
-LARGE = 32 << 20
 
 
 def test_many_read_while_one_writes(tmp_path: Path) -> None:
@@ -247,12 +247,12 @@ def test_keys_ascend_from_lane_to_lane(
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         for first in (b"a", b"b", b"c", b"d"):
             other = [(first, b"3"), (b"e", b"4")]
-            wrong = ParallelItems([(LARGE, one.copy), (LARGE, other.copy)])
+            wrong = SplitItems(one.copy, other.copy)
             words = f"expected keys in ascending order, got {first!r} after b'd'"
             with pytest.raises(ValueError, match=words):
                 store.bulk_load(wrong)
         assert list(store.keys()) == []
-        right = ParallelItems([(LARGE, one.copy), (LARGE, lambda: [(b"d\0", b"3")])])
+        right = SplitItems(one.copy, lambda: [(b"d\0", b"3")])
         assert store.bulk_load(right) == 3
 
 

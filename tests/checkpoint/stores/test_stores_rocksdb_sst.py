@@ -11,14 +11,18 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from support.internals import ParallelItems, inside, plant
+from support.internals import inside, plant
+from support.split_items import SplitItems
 from support.store_servers import need, unavailable
+from windeck import checkpoint
 from windeck._core import crc32c
 from windeck._util import Task
-from windeck.checkpoint.stores import CorruptStoreError, Pieces, open_store, write_part
+from windeck.checkpoint.stores import CorruptStoreError, Pieces, Store, open_store, write_part
 from windeck.io import create_file
 
 need("rocksdb")
@@ -274,8 +278,8 @@ def test_an_error_of_the_file_system_is_named_and_nothing_stays(
             assert len(os.listdir("/proc/self/fd")) == before
 
 
-def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> ParallelItems:
-    """A model in parts, each said to be large."""
+def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> SplitItems:
+    """Return a model in parts."""
     pairs, size = sorted(model.items()), -(-len(model) // parts)
 
     def make(at: int) -> Iterator[tuple[bytes, bytes]]:
@@ -283,34 +287,71 @@ def lanes_of(model: dict[bytes, bytes], parts: int, *, broken: bool = False) -> 
         if broken and at:
             raise RuntimeError(f"no more after {at}")
 
-    return ParallelItems([(32 << 20, partial(make, at)) for at in range(0, len(pairs), size)])
+    return SplitItems(*(partial(make, at) for at in range(0, len(pairs), size)))
+
+
+class Splitting:
+    """A store that splits what is loaded, and notes the keys of each range."""
+
+    def __init__(self, store: Store, most: int) -> None:
+        self.store, self.most, self.ranges = store, most, list[list[bytes]]()
+
+    def bulk_load(self, items: Any) -> int:
+        count = 0
+        for pairs in items.split(self.most):
+            held = [(key, bytes(value)) for key, value in pairs]
+            self.ranges.append([key for key, _ in held])
+            count += self.store.bulk_load(held)
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize(
+    ("most", "least", "sizes"),
+    [
+        (1, 1000, [7]),
+        (3, 1000, [2, 3, 2]),
+        (3, 6000, [3, 4]),
+        (100, 1000, [1] * 7),
+        (100, 20_000, [7]),
+    ],
+)
+def test_a_save_is_split_into_similar_ranges(
+    most: int, least: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "protocol.MIN_SPLIT_BYTES", least)
+    place: Any = Splitting(open_store("memory://"), most)
+    model = {f"w{i}": torch.full((500,), float(i)) for i in range(7)}
+    checkpoint.save(place, step=1, model=model)
+    assert [*map(len, place.ranges)] == sizes
+    found = [key for one in place.ranges for key in one]
+    assert found == sorted(found)
+    loaded = {name: torch.empty(500) for name in model}
+    checkpoint.load(place, model=loaded)
+    assert all(torch.equal(loaded[name], model[name]) for name in model)
 
 
 def test_lanes_are_written_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = rows(900, 7)
-    lanes = lanes_of(model, 7)
-    assert [sum(1 for _ in lane) for lane in lanes.split(3)] == [258, 387, 255]
-    assert [pair for lane in lanes.split(3) for pair in lane] == sorted(model.items())
-    assert len(lanes.split(100)) == 7
-    assert len(ParallelItems([(1, lambda: [(b"a", b"1")])] * 2).split(8)) == 1
-    assert [list(lane) for lane in ParallelItems([]).split(8)] == [[]]
     plant(monkeypatch, "rocksdb_bulk.THREADS", 4)
     before = threading.active_count()
     with open_store(f"rocksdb://{tmp_path}/x") as store:
-        assert store.bulk_load(lanes) == 900
+        assert store.bulk_load(lanes_of(model, 7)) == 900
         assert dict(store.scan()) == model
-        assert store.bulk_load(ParallelItems([])) == 0
-        holes = [(32 << 20, lambda pairs=pairs: pairs) for pairs in ([(b"y", b"1")], [], [])]
-        assert store.bulk_load(ParallelItems([*holes, (32 << 20, lambda: [(b"y2", b"2")])])) == 2
+        assert store.bulk_load(SplitItems()) == 0
+        parts = [(b"y", b"1")], [], [], [(b"y2", b"2")]
+        assert store.bulk_load(SplitItems(*(part.copy for part in parts))) == 2
         assert [key for key, _ in store.scan(b"y")] == [b"y", b"y2"]
         store.delete_range(b"y")
         with pytest.raises(RuntimeError, match="no more after "):
             store.bulk_load(lanes_of({b"z" + k: v for k, v in model.items()}, 7, broken=True))
-        mixed = [(32 << 20, lambda: [(b"z2", b"1")]), (32 << 20, lambda: [(b"z1", b"2")])]
+        mixed = SplitItems(lambda: [(b"z2", b"1")], lambda: [(b"z1", b"2")])
         with pytest.raises(ValueError, match="in ascending order, got b'z1' after b'z2'"):
-            store.bulk_load(ParallelItems(mixed))
+            store.bulk_load(mixed)
         assert dict(store.scan()) == model
         assert os.listdir(tmp_path / "x" / "windeck.parts") == []
     assert threading.active_count() == before
@@ -348,7 +389,7 @@ def test_lanes_end_when_another_fails(
     expected = RuntimeError if how == "a lane" else KeyboardInterrupt
     with open_store(f"rocksdb://{tmp_path}/x") as store:
         with pytest.raises(expected):
-            store.bulk_load(ParallelItems([(32 << 20, long), (32 << 20, failing)]))
+            store.bulk_load(SplitItems(long, failing))
         assert asked[0] < many - 1
         assert list(store.scan()) == []
 

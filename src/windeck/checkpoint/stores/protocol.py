@@ -327,6 +327,12 @@ class Store(View, Protocol):
         `sync`, when this returns. RocksDB shows all of them or none; in other stores a load that
         failed or was killed may leave some pairs.
 
+        Parameters
+        ----------
+        items
+            Pairs of a key and a value. With a method ``split(most)``, which returns them as up to
+            `most` iterables in the order of keys, RocksDB writes these with several threads.
+
         Returns
         -------
         int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
@@ -13,7 +13,7 @@ import rocksdict
 
 from windeck._util.threads import Pool
 from windeck.checkpoint.stores import embedded
-from windeck.checkpoint.stores.protocol import Items, ParallelItems, Pieces, iter_ascending_pieces
+from windeck.checkpoint.stores.protocol import Items, Pieces, iter_ascending_pieces
 from windeck.checkpoint.stores.rocksdb_engine import COMPRESSIONS, fail, options_for
 from windeck.checkpoint.stores.rocksdb_sst import TableWriter
 from windeck.checkpoint.stores.store_url import StoreURL
@@ -65,7 +65,8 @@ def write_tables(url: StoreURL, name: str, items: Items, size: int) -> tuple[int
         The number of pairs, and the files; their names begin with `name` and ``-``. After an error
         some files may exist.
     """
-    ranges = items.split(THREADS) if isinstance(items, ParallelItems) else [items]
+    split: Callable[[int], list[Items]] | None = getattr(items, "split", None)
+    ranges = split(THREADS) if split else [items]
     stops: list[bool] = []  # not empty: a thread has failed, or the caller was interrupted
 
     def write(number: int, pairs: Items) -> _Written:
