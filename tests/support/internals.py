@@ -81,14 +81,6 @@ if TYPE_CHECKING:
     from windeck.loader.pace import Pace as Pace
     from windeck.loader.prefetch import Prefetcher as Prefetcher
     from windeck.loader.row_random import philox as philox
-    from windeck.loader.schedule import Slots as Slots
-    from windeck.loader.schedule import SlotSchedule as SlotSchedule
-    from windeck.loader.schedule import assign_slots as assign_slots
-    from windeck.loader.schedule import own_ranges as own_ranges
-    from windeck.loader.sharding import Exclusions as Exclusions
-    from windeck.loader.sharding import Sharding as Sharding
-    from windeck.loader.weights import exact_shares as exact_shares
-    from windeck.loader.weights import slot_counts as slot_counts
     from windeck.packing.served import place_documents as place_documents
     from windeck.preparation.engines import run_tasks as run_tasks
     from windeck.preparation.plan import SourceFile as SourceFile
@@ -285,7 +277,6 @@ ATTRIBUTES = {
     "seconds",
     "sharding",
     "shared",
-    "slots",
     "spare",
     "spec",
     "starts",
