@@ -71,10 +71,6 @@ if TYPE_CHECKING:
     from windeck.io.remote import _classify as classify_error
     from windeck.io.remote import mount_url as mount_url
     from windeck.io.row_reader import _Workers as Workers
-    from windeck.loader.batch import BatchBuilder as BatchBuilder
-    from windeck.loader.batch import PinnedGather as PinnedGather
-    from windeck.loader.batch import split_rows as split_rows
-    from windeck.loader.batch import split_tensor as split_tensor
     from windeck.loader.device import DeviceBatchBuilder as DeviceBatchBuilder
     from windeck.loader.device import DeviceOrder as DeviceOrder
     from windeck.loader.device import builder_on_device as builder_on_device
@@ -87,8 +83,6 @@ if TYPE_CHECKING:
     from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
     from windeck.preparation.stored_scalers import scaler_to_arrow as scaler_to_arrow
     from windeck.preparation.widening import wider_types as wider_types
-    from windeck.sources.members import source_members as source_members
-    from windeck.sources.members import stream_members as stream_members
     from windeck.table.first_pass import FirstPass as FirstPass
     from windeck.table.first_pass import _decode as decode_first_pass
     from windeck.table.first_pass import _encode as encode_first_pass
@@ -251,7 +245,6 @@ ATTRIBUTES = {
     "accelerator",
     "ahead",
     "batches",
-    "copy_stream",
     "creator",
     "db",
     "decoded",
@@ -269,7 +262,6 @@ ATTRIBUTES = {
     "order",
     "padded",
     "pending",
-    "pinned",
     "ready",
     "record",
     "rows",
