@@ -3,7 +3,7 @@
 Tests import what a package offers from the package. What no package offers is named here alone, so
 that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
 and that the lists only shrink. They have three kinds of names: functions and classes that are
-compared with a model by themselves, `from support.internals import philox`; what is replaced, as
+compared with a model by themselves, and are imported from here; what is replaced, as
 `plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(loop, "ahead")`.
 """
 
@@ -74,10 +74,6 @@ if TYPE_CHECKING:
     from windeck.loader.device import DeviceBatchBuilder as DeviceBatchBuilder
     from windeck.loader.device import DeviceOrder as DeviceOrder
     from windeck.loader.device import builder_on_device as builder_on_device
-    from windeck.loader.pace import Pace as Pace
-    from windeck.loader.prefetch import Prefetcher as Prefetcher
-    from windeck.loader.row_random import philox as philox
-    from windeck.packing.served import place_documents as place_documents
     from windeck.preparation.engines import run_tasks as run_tasks
     from windeck.preparation.plan import SourceFile as SourceFile
     from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
@@ -87,7 +83,6 @@ if TYPE_CHECKING:
     from windeck.table.first_pass import _decode as decode_first_pass
     from windeck.table.first_pass import _encode as encode_first_pass
     from windeck.table.group_cache import GroupCache as GroupCache
-    from windeck.windows.index import WindowSpan as WindowSpan
 
 #: The imported names that differ from the names in windeck.
 __all__ = [
@@ -261,12 +256,9 @@ ATTRIBUTES = {
     "optimizers",
     "order",
     "padded",
-    "pending",
-    "ready",
     "record",
     "rows",
     "schedulers",
-    "seconds",
     "sharding",
     "shared",
     "spare",
