@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from windeck._util.file_limit import file_limit as file_limit
     from windeck._util.options import NOTES as OPTION_NOTES
     from windeck._util.options import WORDS as OPTION_WORDS
-    from windeck._util.threads import is_held as is_held
     from windeck.checkpoint.background import spare_memory as spare_memory
     from windeck.checkpoint.foreign.pickled_metadata import _OPCODES as OPCODES
     from windeck.checkpoint.foreign.pickled_metadata import PickledObject as PickledObject
@@ -205,8 +204,6 @@ MODULE_OF = {
     "prefetch._stop_all": "windeck.loader.prefetch",
     "prefetch.perf_counter": "windeck.loader.prefetch",
     "shared_position.__file__": "windeck.loader.shared_position",
-    "shared_position._main_process": "windeck.loader.shared_position",
-    "shared_position.get_worker_info": "windeck.loader.shared_position",
     "device.TOKENS_AT_A_TIME": "windeck.packing.device",
     "global_shuffle.LARGE_BLOCK": "windeck.packing.global_shuffle",
     "layout.MAX_PARTS": "windeck.packing.epochs",
@@ -239,34 +236,26 @@ MODULE_OF = {
 ATTRIBUTES = {
     "accelerator",
     "ahead",
-    "batches",
-    "creator",
     "db",
     "decoded",
     "gatherer",
-    "heads",
     "held",
     "keys",
     "layout",
     "lock",
-    "loops",
-    "memory",
     "noted",
     "number",
     "optimizers",
     "order",
     "padded",
-    "record",
     "rows",
     "schedulers",
     "sharding",
-    "shared",
     "spare",
     "spec",
     "starts",
     "stops",
     "streamed_windows",
-    "taking",
     "task",
     "threads",
     "tokens",
