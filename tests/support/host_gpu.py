@@ -38,7 +38,7 @@ class Event:
 
 @dataclass
 class HostGpu:
-    """What torch was asked for.
+    """The calls of torch for CUDA.
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ Tests import what a package offers from the package. What no package offers is n
 that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
 and that the lists only shrink. They have three kinds of names: functions and classes that are
 compared with a model by themselves, and are imported from here; what is replaced, as
-`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(loop, "ahead")`.
+`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(store, "db")`.
 """
 
 from __future__ import annotations
@@ -70,9 +70,6 @@ if TYPE_CHECKING:
     from windeck.io.remote import _classify as classify_error
     from windeck.io.remote import mount_url as mount_url
     from windeck.io.row_reader import _Workers as Workers
-    from windeck.loader.device import DeviceBatchBuilder as DeviceBatchBuilder
-    from windeck.loader.device import DeviceOrder as DeviceOrder
-    from windeck.loader.device import builder_on_device as builder_on_device
     from windeck.preparation.engines import run_tasks as run_tasks
     from windeck.preparation.plan import SourceFile as SourceFile
     from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
@@ -206,6 +203,7 @@ MODULE_OF = {
     "shared_position.__file__": "windeck.loader.shared_position",
     "device.TOKENS_AT_A_TIME": "windeck.packing.device",
     "global_shuffle.LARGE_BLOCK": "windeck.packing.global_shuffle",
+    "epochs.epoch_layout": "windeck.packing.epochs",
     "layout.MAX_PARTS": "windeck.packing.epochs",
     "prepared_files.write_parquet": "windeck.preparation.prepared_files",
     "sorted_files.write_batches": "windeck.preparation.sorted_files",
@@ -238,28 +236,13 @@ ATTRIBUTES = {
     "ahead",
     "db",
     "decoded",
-    "gatherer",
     "held",
-    "keys",
-    "layout",
     "lock",
-    "noted",
     "number",
     "optimizers",
-    "order",
-    "padded",
-    "rows",
     "schedulers",
-    "sharding",
     "spare",
-    "spec",
-    "starts",
-    "stops",
-    "streamed_windows",
     "task",
-    "threads",
-    "tokens",
-    "values",
     "write",
 }
 
