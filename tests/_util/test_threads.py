@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from support.internals import inside
+from support.internals import original
 from windeck._util import Cancelled, Pool, Task, holds_lock, reentrant_lock, start, unheld
 
 
@@ -65,23 +65,30 @@ def test_an_interrupt_of_a_call_is_raised_where_it_is_made() -> None:
         task.result()
 
 
+def pool_threads() -> set[Task[object]]:
+    """Return the threads of pools that run: those that have a queue."""
+    running = tuple(original("threads._running").items())
+    return {task for task, queue in running if queue is not None}
+
+
 def test_a_pool_starts_threads_as_needed_and_ends_them() -> None:
-    idents = set[int]()
+    idents, before = set[int](), pool_threads()
     with Pool(3) as pool:
         for _ in range(20):  # one after the other: each thread is idle again
             idents.add(pool.submit(threading.get_ident).result())
-        assert len(inside(pool, "threads")) <= 3
+        assert len(pool_threads() - before) <= 3
         met = threading.Barrier(3, timeout=60)
         assert sorted(t.result() for t in [pool.submit(met.wait) for _ in range(3)]) == [0, 1, 2]
-        assert len(inside(pool, "threads")) == 3
+        threads = pool_threads() - before
+        assert len(threads) == 3
     assert threading.get_ident() not in idents
-    assert all(thread.done() for thread in inside(pool, "threads"))
+    assert all(thread.done() for thread in threads)
 
 
 def test_the_threads_of_a_pool_end_with_the_last_reference_to_it() -> None:
-    pool = Pool(2)
+    before, pool = pool_threads(), Pool(2)
     pool.submit(lambda: 1).result()
-    (thread,) = inside(pool, "threads")
+    (thread,) = pool_threads() - before
     del pool
     assert thread.wait(60)
 

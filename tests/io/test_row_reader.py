@@ -19,7 +19,6 @@ import windeck as wd
 from support.internals import (
     RangedIpcFile,
     Workers,
-    assign,
     inside,
     original,
     plant,
@@ -118,7 +117,8 @@ def test_rows_out_of_range(tmp_path: Path) -> None:
 def test_first_rows_are_read_once_and_within_their_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = reader_of(write_files(arrow_table([300]), tmp_path, [], 100, "parquet"))
+    paths = write_files(arrow_table([300]), tmp_path, [], 100, "parquet")
+    reader = reader_of(paths)
     file, reads = type(reader.files[0].file), []
     batches = file.batches
 
@@ -131,8 +131,8 @@ def test_first_rows_are_read_once_and_within_their_limit(
     for _ in range(2):
         reader.read(("load",), low, high, head_rows=10)
     assert reads == [(50, 100), (100, 110), (50, 100)]
+    reader = reader_of(paths)
     reader.head_limit = 0
-    assign(reader, "heads", {})
     reads.clear()
     for _ in range(2):
         reader.read(("load",), low, high, head_rows=10)
@@ -241,20 +241,21 @@ def test_pieces_of_all_reads_share_threads_and_memory(
     data = arrow_table([200])
     reader = reader_of(write_files(data, tmp_path, [], 10, "parquet"))
     lock, together, seen = threading.Lock(), threading.Event(), [0, 0]
-    batches = inside(reader, "batches")
+    file = type(reader.files[0].file)
+    batches = file.batches
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **options: Any) -> Any:
         with lock:
             seen[0] += 1
             seen[1] = max(seen)
             if seen[0] == most:
                 together.set()
         assert together.wait(60)
-        yield from batches(*arguments)
+        yield from batches(*arguments, **options)
         with lock:
             seen[0] -= 1
 
-    monkeypatch.setattr(reader, "_batches", counted)
+    monkeypatch.setattr(file, "batches", counted)
     found: list[Any] = [None, None]
 
     def read(number: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 import windeck as wd
-from support.internals import PinnedGather, stream_members
+from support.host_gpu import host_gpu
 
 IDS = st.integers(-(2**63), 2**63 - 1)
 LISTS = st.one_of(st.none(), st.lists(IDS, max_size=4))
@@ -183,10 +183,12 @@ def test_tables_with_other_lists_do_not_mix() -> None:
         wd.Mixture({"one": (numbered(3), 1), "other": (other, 1)})
 
 
-def test_pinned_gather_writes_into_its_memory() -> None:
-    stream = wd.Stream(numbered(20), order=wd.Sequential)
-    pinned = PinnedGather(stream_members(stream).methods, pin=False).gather(np.arange(3, 9), {})
+def test_pinned_batches_have_the_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = wd.Loader(numbered(20), batch_size=20).peek()
+    host_gpu(monkeypatch)
+    loader = wd.Loader(numbered(20), batch_size=6, pin_memory=True, prefetch=0)
+    loader.exclude(0, 3)
+    pinned = next(iter(loader))
     assert pinned["age"].tolist() == plain["age"][3:9].tolist()
     assert pinned["seen"].tolist() == [30, 31, 32, 40, 41, 42, 43, 60, 70, 71, 80, 81, 82]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import itertools
@@ -22,14 +21,7 @@ from torch.utils.data import DataLoader
 from models.oracle import Numbers
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
-from support.internals import (
-    BatchBuilder,
-    PinnedGather,
-    assign,
-    split_rows,
-    split_tensor,
-    stream_members,
-)
+from support.host_gpu import host_gpu
 from windeck import (
     IterDataset,
     Loader,
@@ -385,22 +377,52 @@ def test_a_group_takes_at_most_twenty_calls(batch_size: int, world_size: int) ->
     assert min(counts) >= 1
 
 
-@given(st.integers(1, 6), st.integers(0, 9), st.integers(1, 5), st.sampled_from("?bhfd"))
-def test_rows_are_split_into_aligned_parts(count: int, rows: int, width: int, dtype: str) -> None:
-    array = np.arange(count * rows * width).reshape(count * rows, width).astype(dtype)
-    parts = split_rows({"x": array}, count * rows, count)["x"]
-    assert len(parts) == count
-    for number, part in enumerate(parts):
-        assert part.tolist() == array[number * rows : (number + 1) * rows].tolist()
-        assert part.dtype == array.dtype
-        assert part.flags.writeable
-        assert part.flags.c_contiguous
-    for tensor, part in zip(split_tensor(torch.from_numpy(array), count), parts, strict=True):
-        assert tensor.tolist() == part.tolist()
+class Columns(Independent):
+    """Rows of some width and dtype."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        super().__init__(len(array))
+        self.array = array
+
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        if out is None:
+            return {"x": self.array[indices]}
+        out["x"][:] = self.array[indices]
+        return {"x": out["x"]}
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.sampled_from("?bhfd"),
+    st.sampled_from([None, "cuda"]),
+    st.booleans(),
+)
+def test_batches_of_a_group_are_aligned_and_apart(
+    rows: int, width: int, dtype: str, device: str | None, pin: bool
+) -> None:
+    array = np.arange(15 * rows * width).reshape(-1, width).astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        host_gpu(patch)
+        loader = Loader(Columns(array), batch_size=rows, prefetch=0, device=device, pin_memory=pin)
+        batches = [batch["x"] for batch in loader]
+    assert len(batches) == 15
+    for number, tensor in enumerate(batches):
+        assert tensor.numpy().dtype == array.dtype
+        assert tensor.tolist() == array[number * rows : (number + 1) * rows].tolist()
+        assert tensor.is_contiguous()
+        # The first batch has the memory of the source, and so have parts that may be aligned.
+        if pin or device is not None or (number and tensor.nbytes % 64):
+            assert tensor.data_ptr() % 64 == 0
         assert tensor.untyped_storage().nbytes() == tensor.nbytes
-        before = tensor._version
+    versions = [tensor._version for tensor in batches]
+    for number, tensor in enumerate(batches):
         tensor.zero_()
-        assert tensor._version == before + 1
+        versions[number] += 1
+        assert [other._version for other in batches] == versions
+        later = array[(number + 1) * rows :].tolist()
+        assert [row for other in batches[number + 1 :] for row in other.tolist()] == later
 
 
 def sequential(size: int, /, *, seed: int, epoch: int) -> Any:
@@ -413,32 +435,11 @@ def sequential(size: int, /, *, seed: int, epoch: int) -> Any:
 VIEWS = ("inputs", "targets")
 
 
-class FakeStream:
-    """A CUDA stream of a machine without one."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, number: int) -> None:
-        self.cuda_stream = number
-        self.waited: list[object] = []
-
-    def wait_event(self, event: object) -> None:
-        self.waited.append(event)
-
-
-class FakeEvent:
-    def record(self, stream: FakeStream) -> None:
-        self.stream = stream
-
-
-def recording(function: Any, calls: list[object]) -> Any:
-    """Return the function, with its arguments appended to `calls`."""
-
-    def call(*given: Any, **named: Any) -> Any:
-        calls.append(given)
-        return function(*given, **named)
-
-    return call
+def check_batches(batches: Sequence[Batch], name: str, batch_size: int) -> None:
+    """Compare the first batches of a loader with those of its stream."""
+    for number, batch in enumerate(batches):
+        first = number * batch_size
+        assert_same(batch, STREAMS[name].gather(np.arange(first, first + batch_size)))
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -447,38 +448,22 @@ def test_a_group_is_copied_to_a_device_at_once(
     name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the host in place of a GPU: the same calls of torch but for streams and pinning."""
-    copies, current, recorded = FakeStream(1), FakeStream(2), []
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *given: recorded.append(given))
-    stream = STREAMS[name]
-    members = stream_members(stream)
-    builder = BatchBuilder(members)
-    assign(builder, "pinned", PinnedGather(members.methods, pin=False))
-    assign(builder, "copy_stream", copies)
-    builder.target_device = torch.device("cpu")
-    builder(np.arange(batch_size))  # Shapes and dtypes are found by the first call.
-    moved: list[object] = []
-    allocated: list[object] = []
-    monkeypatch.setattr(torch.Tensor, "to", recording(torch.Tensor.to, moved))
-    monkeypatch.setattr(torch, "empty", recording(torch.empty, allocated))
-    pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
+    gpu = host_gpu(monkeypatch)
+    loader = Loader(STREAMS[name], batch_size=batch_size, device="cuda", prefetch=0)
+    batches = list(itertools.islice(loader, 1 + 2 + 4))
     # Rows are one, and the offsets of all batches another.
-    assert len(moved) == len(allocated) == (2 if name == "packed" else 1)
-    assert len(pending.batches) == 4
-    for number, batch in enumerate(pending.batches):
-        first = 5 + number * batch_size
-        assert_same(batch, stream.gather(np.arange(first, first + batch_size)))
+    each = 2 if name == "packed" else 1
+    assert len(gpu.moved) == len(gpu.pinned) == 3 * each
+    check_batches(batches, name, batch_size)
+    for batch in batches:
         for key, tensor in batch.items():
             if key not in VIEWS:
                 assert tensor.data_ptr() % 64 == 0, key
                 assert tensor.untyped_storage().nbytes() == tensor.nbytes, key
-    for _ in range(3):
-        pending.wait()
-    assert current.waited == [pending.event]
-    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t, _ in recorded]
-    for batch in pending.batches:
+    # The step waits once for each group.
+    assert len(gpu.current.waited) == len(set(gpu.current.waited)) == 3
+    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in gpu.held]
+    for batch in batches:
         for tensor in batch.values():
             assert any(a <= tensor.data_ptr() <= b for a, b in spans)
 
@@ -489,31 +474,22 @@ def test_pinned_batches_of_a_group_are_one_gather(
     name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies in place of pinned memory: each tensor is one that torch's allocator knows."""
-    pinned: list[torch.Tensor] = []
+    gpu, stream, calls = host_gpu(monkeypatch), STREAMS[name], list[int]()
+    gather = stream.gather_rows
 
-    def pin(tensor: torch.Tensor) -> torch.Tensor:
-        pinned.append(tensor.clone())
-        return pinned[-1]
+    def counted(positions: Any, *given: Any, **named: Any) -> Any:
+        calls.append(len(positions))
+        return gather(positions, *given, **named)
 
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    stream = STREAMS[name]
-    calls: list[object] = []
-    monkeypatch.setattr(stream, "gather_rows", recording(stream.gather_rows, calls))
-    builder = BatchBuilder(stream_members(stream), pin_memory=True)
-    assert builder.makes_groups
-    pending = builder(np.arange(5, 5 + 4 * batch_size), 4)
-    assert len(calls) == 1
-    assert len(pending.batches) == 4
-    for number, batch in enumerate(pending.batches):
-        first = 5 + number * batch_size
-        assert_same(batch, stream.gather(np.arange(first, first + batch_size)))
-    known = [tensor.untyped_storage().data_ptr() for tensor in pinned]
-    found = {
-        (number, tensor.untyped_storage().data_ptr())
-        for number, batch in enumerate(pending.batches)
-        for tensor in batch.values()
-    }
-    assert sorted(place for _, place in found) == sorted(known)
+    monkeypatch.setattr(stream, "gather_rows", counted)
+    loader = Loader(stream, batch_size=batch_size, pin_memory=True, prefetch=0)
+    batches = list(itertools.islice(loader, 1 + 2 + 4))
+    # The first batch is gathered into pinned memory, after a batch without rows for its layout.
+    assert calls == [0, batch_size, 2 * batch_size, 4 * batch_size]
+    check_batches(batches, name, batch_size)
+    known = [tensor.untyped_storage().data_ptr() for tensor in gpu.pinned]
+    found = {tensor.untyped_storage().data_ptr() for batch in batches for tensor in batch.values()}
+    assert sorted(found) == sorted(known)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

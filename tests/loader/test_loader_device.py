@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 
 from models.oracle import Numbers
-from support.internals import PinnedGather, inside, source_members, stream_members
+from support.host_gpu import host_gpu
 from windeck import IterDataset, Loader, Sequential, Stream, Table, Windows
+from windeck.sources import Fingerprint
 
 # First rows of columns that vary are what batches have all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:static covariates vary:UserWarning")
@@ -58,25 +59,37 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     )
 
 
+def pinned(data: Any, **options: Any) -> list[dict[str, torch.Tensor]]:
+    """Return the batches of a loop, in memory that takes the place of pinned memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        gpu = host_gpu(patch)
+        batches = list(Loader(data, pin_memory=True, prefetch=0, **options))
+    known = [tensor.untyped_storage().data_ptr() for tensor in gpu.pinned]
+    assert all(t.untyped_storage().data_ptr() in known for b in batches for t in b.values())
+    return batches
+
+
 def test_pinned_batches_are_written_in_place() -> None:
     source = Mixed(10)
-    stream = Stream(source, seed=1)
-    pinned = PinnedGather(stream_members(stream).methods, pin=False)
-    plain = Loader(stream, batch_size=4, prefetch=0)
-    for number, expected in enumerate(plain):
-        positions = np.arange(4 * number, min(10, 4 * number + 4))
-        assert same(pinned.gather(positions, {}), expected)
+    found = pinned(source, batch_size=4, shuffle=True, seed=1)
     assert source.outs == 3
+    plain = Loader(source, batch_size=4, shuffle=True, seed=1, prefetch=0)
+    assert all(same(one, other) for one, other in zip(found, plain, strict=True))
 
 
-def test_a_source_that_ignores_out_is_told_of() -> None:
-    class Deaf(Numbers):
-        def gather(self, indices: NDArray[np.int64], out: object = None) -> dict[str, NDArray[Any]]:
-            return super().gather(indices)
+class Deaf:
+    """A stream that makes new arrays, whatever it is given."""
 
-    pinned = PinnedGather(source_members(Deaf(10)).methods, pin=False)
+    epoch_length = 10
+    fingerprint: Fingerprint = {"deaf": 1}  # noqa: RUF012
+
+    def gather(self, positions: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        return Numbers(10).gather(positions)
+
+
+def test_a_stream_that_ignores_out_is_told_of() -> None:
     with pytest.raises(TypeError, match=r"^the source returned a new array for 'sample' inst"):
-        pinned.gather(np.array([2, 3]), {})
+        pinned(Deaf(), batch_size=2)
 
 
 def test_windows_are_pinned_in_every_layout() -> None:
@@ -92,11 +105,10 @@ def test_windows_are_pinned_in_every_layout() -> None:
             layout=layout,
             dtype="bfloat16",
         )
-        stream = Stream(windows)
-        expected = Loader(stream, batch_size=7).peek()
-        found = PinnedGather(stream_members(stream).methods, pin=False).gather(np.arange(7), {})
-        assert same(found, expected)
-        assert torch.bfloat16 in {tensor.dtype for tensor in found.values()}
+        expected = list(Loader(windows, batch_size=7))
+        found = pinned(windows, batch_size=7)
+        assert all(same(one, other) for one, other in zip(found, expected, strict=True))
+        assert torch.bfloat16 in {tensor.dtype for tensor in found[0].values()}
 
 
 def test_batches_without_rows_of_a_size_are_pinned_afterwards() -> None:
@@ -105,8 +117,8 @@ def test_batches_without_rows_of_a_size_are_pinned_afterwards() -> None:
             assert out is None
             return {"ends": np.concatenate([[0], np.cumsum(indices)])}
 
-    pinned = PinnedGather(source_members(Ragged(10)).methods, pin=False)
-    assert pinned.gather(np.array([2, 3]), {})["ends"].tolist() == [0, 2, 5]
+    found = pinned(Ragged(4), batch_size=2)
+    assert [batch["ends"].tolist() for batch in found] == [[0, 0, 1], [0, 2, 5]]
 
 
 def test_pinning_without_a_gpu_is_told_and_left() -> None:
@@ -130,10 +142,7 @@ def test_torchs_default_device_does_not_matter() -> None:
     with torch.device("meta"):
         for prefetch in (0, 1):
             assert same(next(iter(Loader(Mixed(10), batch_size=4, prefetch=prefetch))), expected)
-        pinned = PinnedGather(
-            stream_members(Stream(Mixed(10), order=Sequential)).methods, pin=False
-        )
-        assert same(pinned.gather(np.arange(4), {}), expected)
+        assert same(pinned(Mixed(10), batch_size=4)[0], expected)
         batch = next(iter(IterDataset(Stream(Mixed(10), order=Sequential), batch_size=4)))
         assert batch.pop("position") == 4
         assert same(batch, expected)
@@ -197,7 +206,10 @@ def test_copies_overlap_with_the_step() -> None:
     sleep(500_000_000)
     after: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     after.record()
-    ready = inside(loader, "ahead").get()[0]
-    ready.event.synchronize()
+    other: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(other):
+        first = next(loader)["sample"][:1].clone()
+        other.synchronize()
     assert not after.query(), "the copy was done while the step still ran"
+    assert first.item() == 50_000
     torch.cuda.synchronize()

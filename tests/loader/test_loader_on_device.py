@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import windeck as wd
-from support.internals import DeviceBatchBuilder, DeviceOrder, builder_on_device, plant
-from windeck import Loader, Permutation, Sequential, Stream, Windows
+from support.host_gpu import host_gpu
+from support.internals import plant
+from windeck import Loader, Sequential, Stream, Windows
 from windeck.sources import Batch
 
 DEVICES = [
@@ -58,45 +59,70 @@ def unchanged(batch: Batch, random: object) -> Batch:
     return batch
 
 
+class Samples:
+    """A source of any size on a device, whose batches are the numbers of their samples."""
+
+    def __init__(self, size: int, device: str = "cpu") -> None:
+        self.size, self.device = size, torch.device(device)
+        self.fingerprint = {"samples": size}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def gather(self, indices: Any, out: Any = None) -> Any:
+        return {"sample": indices.copy()}
+
+    def gather_tensors(self, samples: torch.Tensor) -> dict[str, torch.Tensor]:
+        assert samples.device.type == self.device.type
+        return {"sample": samples.clone()}
+
+
 def sizes() -> Iterator[int]:
     """Yield small sizes, and sizes around powers of two up to the largest."""
-    yield from range(257, 300)
+    yield from [*range(1, 257, 17), 256, *range(257, 300)]
     for bits in range(9, 64):
         yield from {2**bits - 1, *([2**bits, 2**bits + 1] if bits < 63 else [])}
 
 
+def check_samples(size: int, device: str, rng: np.random.Generator) -> None:
+    """Compare a batch from any place on with the samples of the order in memory."""
+    epoch = int(rng.integers(min(9, 2**62 // size) + 1))
+    start = epoch * size + int(rng.integers(0, size))
+    for skipped in (0, 5):  # Places that are adjacent, and others.
+        seed = int(rng.integers(2**62))
+        loader = Loader(Samples(size, device), batch_size=40, shuffle=True, seed=seed)
+        loader.load_state_dict({**loader.state_dict(), "position": start})
+        loader.exclude(start + 3, start + 4 + skipped)
+        assert loader.peek()["sample"].tolist() == loader.samples(0).tolist()
+
+
 @pytest.mark.parametrize("device", DEVICES)
-def test_permutations_on_a_device_are_those_of_the_core(device: str) -> None:
-    """Slices and chosen places of `Permutation` have the same samples on a device."""
+def test_permutations_on_a_device_are_those_of_the_core(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adjacent and chosen places of `Permutation` have the same samples on a device."""
+    plant(monkeypatch, "device.POSITIONS_AT_A_TIME", 50)
     rng = np.random.default_rng(0)
-    for size in [*range(1, 257, 17), 256, *sizes()]:
-        order = Permutation(size, seed=int(rng.integers(2**62)), epoch=int(rng.integers(9)))
-        moved = DeviceOrder(order, torch.device(device))
-        start = int(rng.integers(0, size))
-        stop = min(start + 40, size)
-        assert moved.slice(start, stop).tolist() == order.slice(start, stop).tolist()
-        places = rng.integers(0, size, 40)
-        assert moved.take(places).tolist() == order.take(places).tolist()
+    for size in sizes():
+        check_samples(size, device, rng)
 
 
 @pytest.mark.parametrize("size", [257, 300, 512, 513, 1000])
 def test_permutations_on_a_device_serve_every_sample_once(size: int) -> None:
     """A whole epoch on a device is a permutation of all samples."""
-    found = DeviceOrder(Permutation(size, seed=4, epoch=2), torch.device("cpu")).slice(0, size)
-    assert sorted(found.tolist()) == list(range(size))
+    (batch,) = Loader(Samples(size), batch_size=size, shuffle=True, seed=4)
+    assert sorted(batch["sample"].tolist()) == list(range(size))
 
 
 @pytest.mark.slow
-def test_more_permutations_on_a_device_are_those_of_the_core() -> None:
+def test_more_permutations_on_a_device_are_those_of_the_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As above, for thousands of random sizes, seeds and epochs, from many threads of one."""
+    plant(monkeypatch, "device.POSITIONS_AT_A_TIME", 50)
     rng = np.random.default_rng(1)
-    for _ in range(5000):
-        size = int(2 ** rng.uniform(8.1, 63))
-        order = Permutation(size, seed=int(rng.integers(2**62)), epoch=int(rng.integers(2**62)))
-        start = int(rng.integers(0, size))
-        stop = min(start + 200, size)
-        found = DeviceOrder(order, torch.device("cpu")).slice(start, stop)
-        assert found.tolist() == order.slice(start, stop).tolist()
+    for _ in range(2500):
+        check_samples(int(2 ** rng.uniform(8.1, 63)), "cpu", rng)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -150,16 +176,16 @@ def test_states_resume_on_the_other_side(device: str) -> None:
 
 
 def test_batches_across_epochs_are_the_same() -> None:
-    """A batch with positions of several epochs has the rows of each, in their order."""
+    """A batch with positions of several epochs of a part has the rows of each, in their order."""
     data = windows(rows=60)
-    host, moved = Stream(data, seed=1), Stream(data.to("cpu"), seed=1)
-    build = DeviceBatchBuilder(moved, torch.device("cpu"))
-    n = len(data)
-    for positions in (np.arange(n - 5, n + 5), np.arange(3 * n), np.array([4, n + 1, 9, 2 * n])):
-        found = build(positions).batches[0]
-        expected = host.gather(positions)
-        assert list(found) == list(expected)
-        assert all(np.array_equal(found[key].numpy(), expected[key]) for key in found)
+    for batch_size, skipped in ((10, 0), (3 * len(data), 0), (7, 3)):
+        host, other = (
+            Loader(wd.Mixture({"one": (part, 1)}, seed=1), batch_size=batch_size, max_steps=20)
+            for part in (data, data.to("cpu"))
+        )
+        for loader in (host, other):
+            loader.exclude(len(data) - 2, len(data) - 2 + max(skipped, 1))
+        assert all(same(*pair) for pair in zip(host, other, strict=True))
 
 
 def test_ranks_without_rows_get_empty_batches() -> None:
@@ -196,7 +222,7 @@ def test_a_source_on_a_device_is_served_without_a_thread() -> None:
     assert all(same(*pair) for pair in pairs)
 
 
-def test_options_of_host_memory_are_refused() -> None:
+def test_options_of_host_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """`pin_memory` and another device are errors for a source on a device."""
     moved = windows(rows=60).to("cpu")
     with pytest.raises(ValueError, match=r"^`pin_memory` is True, expected False: the source is"):
@@ -204,12 +230,12 @@ def test_options_of_host_memory_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^`device` is 'meta', expected 'cpu', as the source$"):
         Loader(moved, batch_size=4, device="meta")
     assert Loader(moved, batch_size=4, device="cpu").prefetch == 0
+    host_gpu(monkeypatch)
     moved.device = torch.device("cuda:1")
-    stream = Stream(moved)
-    for same_device in (None, torch.device("cuda"), torch.device("cuda:1")):
-        assert builder_on_device(stream, same_device, False) is not None
+    for same_device in (None, "cuda", torch.device("cuda:1")):
+        assert Loader(moved, batch_size=4, device=same_device).prefetch == 0
     with pytest.raises(ValueError, match=r"^`device` is 'cuda:0', expected 'cuda:1', as the sou"):
-        builder_on_device(stream, torch.device("cuda:0"), False)
+        Loader(moved, batch_size=4, device="cuda:0")
 
 
 def test_what_needs_arrays_is_refused() -> None:
@@ -260,13 +286,10 @@ def test_grown_sources_on_a_device_give_the_same_batches() -> None:
     """A stream that grows serves each of its sources from its epoch on."""
     small, large = windows(rows=60), windows(rows=90)
     host = Stream(small, seed=2, grown=[(50, large)])
-    other = Stream(small.to("cpu"), seed=2, grown=[(50, large.to("cpu"))])
-    build = DeviceBatchBuilder(other, torch.device("cpu"))
-    for start in range(0, 300, 25):
-        positions = np.arange(start, start + 25)
-        expected = host.gather(positions)
-        found = build(positions).batches[0]
-        assert all(np.array_equal(found[key].numpy(), expected[key]) for key in expected)
+    moved = Stream(small.to("cpu"), seed=2, grown=[(50, large.to("cpu"))])
+    # It has no epochs for a loader: batches pass from one to the next.
+    loaders = (Loader(stream, batch_size=25, max_steps=12) for stream in (host, moved))
+    assert all(same(*pair) for pair in zip(*loaders, strict=True))
 
 
 def test_a_source_on_a_device_is_moved_again_by_pickle() -> None:

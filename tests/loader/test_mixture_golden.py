@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from models.mixture_model import Shared
 from support.golden_mixture import FAR, WAYS, golden, weights
-from support.internals import exact_shares, slot_counts
-from support.text_mixtures import Mixed
+from support.text_mixtures import Mixed, shared
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PUBLISHED = json.loads((GOLDEN / "mixture_v1.json").read_text())
@@ -27,7 +25,7 @@ def test_what_is_served_stays(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["rounded", "lifted", "tokens", "digits", "many"])
 def test_the_model_in_fractions_serves_the_same(way: str) -> None:
-    model = Shared(slot_counts(exact_shares(weights(WAYS[way][0]))))
+    model = shared(weights(WAYS[way][0]))
     assert [model.part(position)[0] for position in range(40)] == PUBLISHED[way]["parts"]
     far = [model.part(FAR + position) for position in range(8)]
     assert [list(values) for values in zip(*far, strict=True)] == PUBLISHED[way]["far"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,21 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.mixture_model import CountedInLanes, Shared
+from models.mixture_model import CountedInLanes
 from models.oracle import Numbers
 from models.packed_model import assert_same
-from support.internals import (
-    Slots,
-    SlotSchedule,
-    exact_shares,
-    inside,
-    own_ranges,
-    slot_counts,
-)
 from support.mixture_cases import packed_parts
-from support.text_mixtures import LONGEST_TABLE
+from support.text_mixtures import LONGEST_TABLE, period, shared, shares_of
 from windeck import BlockPermutation, Lanes, Loader, Mixture, Permutation, Sequential, Stream
 from windeck._util import LIMIT
+from windeck.loader import Served
+from windeck.sources import Fingerprint
 
 SHARES = {"a": 0.6, "b": 0.3, "c": 0.1}
 SIZES = {"a": 90, "b": 37, "c": 20}
@@ -46,6 +41,44 @@ def cases(draw: st.DrawFn) -> tuple[list[tuple[int, list[int]]], int, int]:
     return [(start, draw(counts)) for start in starts], lanes, unit
 
 
+class Places:
+    """A stream whose samples are its positions; it keeps the ranges that are to be counted."""
+
+    epoch_length = None
+    fingerprint: Fingerprint = {"places": 1}  # noqa: RUF012
+
+    def gather(self, positions: Any, out: Any = None) -> dict[str, Any]:
+        return {"sample": positions.copy()}
+
+    def samples(self, positions: Any) -> Any:
+        return positions
+
+    def position_of(self, samples: Any, *, epoch: int) -> Any:
+        return samples
+
+    def epoch_of(self, sample: Any, *, at: int) -> int:
+        return at
+
+    def served(self, position: int, *, skipped: Any, documents: bool) -> Served:
+        gone = [own for start, stop in skipped for own in range(start, stop)]
+        assert len(gone) == len(set(gone))
+        self.counted = set(range(position)) - set(gone)
+        return Served(len(self.counted))
+
+
+def places(
+    entries: list[tuple[int, list[int]]], lanes: int, unit: int, retired: Sequence[int] = ()
+) -> tuple[Mixture, list[Places]]:
+    """Return a mixture of `Places`, and its parts; some have no data any more."""
+    streams = [Places() for _ in entries[0][1]]
+    parts: dict[str, Any] = {
+        str(part): (None if part in retired else streams[part], weight)
+        for part, weight in enumerate(entries[0][1])
+    }
+    schedule = [(start, dict(zip(parts, counts, strict=True))) for start, counts in entries[1:]]
+    return Mixture(parts, schedule=schedule, lanes=lanes, unit=unit), streams
+
+
 @settings(deadline=None, max_examples=80)
 @given(st.composite(cases)())
 def test_every_lane_is_a_counter_run_one_by_one(
@@ -53,48 +86,58 @@ def test_every_lane_is_a_counter_run_one_by_one(
 ) -> None:
     entries, lanes, unit = case
     size = 7 * lanes * unit + 1
-    shares = [(start, Slots.from_counts(counts)) for start, counts in entries]
-    schedule = SlotSchedule(shares, lanes, unit)
-    model = CountedInLanes(entries, lanes, unit, size)
-    part, own = schedule.locate(np.arange(size))
-    assert list(zip(part.tolist(), own.tolist(), strict=True)) == model.served
-    parts = range(len(entries[0][1]))
-    for position in range(0, size, 1 + size // 20):
-        before = model.before[position]
-        assert schedule.lanes_before(position).tolist() == before
-        assert schedule.count_before(position).tolist() == np.sum(before, axis=0).tolist()
-        for which in parts:
-            served = {own for one, own in model.served[:position] if one == which}
-            assert schedule.ends_before(position)[which] == max(served, default=-1) + 1
+    mixed, streams = places(entries, lanes, unit)
+    model = CountedInLanes(entries, lanes, unit, size).served
+    part, own = mixed.locate(np.arange(size))
+    assert list(zip(part.tolist(), own.tolist(), strict=True)) == model
+    for position in range(0, size, 1 + size // 12):
+        counts = mixed.served(position)
+        assert counts.samples == position
+        for which, name in enumerate(mixed.names):
+            served = {own for one, own in model[:position] if one == which}
+            assert streams[which].counted == served
+            assert counts.parts[name].samples == len(served)
+            assert mixed.position_in_part(name, position) == max(served, default=-1) + 1
             first = min(set(range(len(served) + 1)) - served)
-            assert schedule.first_after(position)[which] == first
-    for which in parts:
-        mine = [p for p, (one, _) in enumerate(model.served) if one == which]
-        numbers = [model.served[p][1] for p in mine]
-        assert schedule.position_of(which, np.array(numbers, np.int64)).tolist() == mine
+            assert mixed.epoch_of((which, 0), at=position) == first
+    for which, name in enumerate(mixed.names):
+        mine = [p for p, (one, _) in enumerate(model) if one == which]
+        numbers = [model[p][1] for p in mine]
+        assert mixed.position_of_part(name, np.array(numbers, np.int64)).tolist() == mine
         others = sorted(set(range(max(numbers, default=0) + 9)) - set(numbers))
-        later = schedule.position_of(which, np.array(others, np.int64))
+        later = mixed.position_of_part(name, np.array(others, np.int64))
         assert ((later == -1) | (later >= size)).all()
-        if entries[-1][1][which]:
-            assert schedule.end_of(which) is None
-            assert (later >= size).all()
-        else:
-            assert schedule.end_of(which) == (max(mine) + 1 if mine else 0)
+        assert not entries[-1][1][which] or (later >= size).all()
+    gone = [part for part, count in enumerate(entries[-1][1]) if not count]
+    ends = {part: max((p for p in range(size) if model[p][0] == part), default=-1) for part in gone}
+    fields = places(entries, lanes, unit, gone)[0].fingerprint
+    assert {name: end for name, end in fields.items() if name.endswith(".retired")} == {
+        f"part.{part}.retired": end + 1 for part, end in ends.items() if end >= 0
+    }
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=5))
-def test_ranges_are_the_own_positions_of_the_lanes(bounds: list[tuple[int, int]]) -> None:
-    low = np.array([min(pair) for pair in bounds])
-    high = np.array([max(pair) for pair in bounds])
-    expected = {
-        own * len(bounds) + lane
-        for lane, (first, last) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
-        for own in range(first, last)
-    }
-    found = [own for start, stop in own_ranges(low, high) for own in range(start, stop)]
-    assert len(found) == len(expected)
-    assert set(found) == expected
+@given(
+    st.composite(cases)(),
+    st.integers(0, 150),
+    st.lists(st.tuples(st.integers(0, 150), st.integers(1, 60)), max_size=3),
+)
+def test_a_part_counts_the_own_positions_that_were_not_skipped(
+    case: tuple[list[tuple[int, list[int]]], int, int], position: int, pairs: list[tuple[int, int]]
+) -> None:
+    mixed, streams = places(*case)
+    # Ranges that are apart, as those of a loader.
+    skipped = [(start, start + length) for start, length in pairs]
+    skipped = [pair for n, pair in enumerate(skipped) if not overlap(pair, skipped[:n])]
+    mixed.served(position, skipped=skipped)
+    model = CountedInLanes(*case, position).served
+    kept = [p for p in range(position) if not any(start <= p < stop for start, stop in skipped)]
+    for which, stream in enumerate(streams):
+        assert stream.counted == {model[p][1] for p in kept if model[p][0] == which}
+
+
+def overlap(pair: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(pair[0] < stop and start < pair[1] for start, stop in others)
 
 
 @pytest.mark.parametrize("weights", [[0.6, 0.3, 0.1], [0.09003057317038046, 0.7, 1e-4], [5, 64]])
@@ -102,9 +145,8 @@ def test_ranges_are_the_own_positions_of_the_lanes(bounds: list[tuple[int, int]]
 def test_lanes_and_steps_have_their_shares(weights: list[float], lanes: int, unit: int) -> None:
     parts = {str(number): (Numbers(10), weight) for number, weight in enumerate(weights)}
     mixed = Mixture(parts, lanes=lanes, unit=unit)
-    shares = np.array(
-        [float(share) for share in exact_shares({k: w for k, (_, w) in parts.items()})]
-    )
+    written = {name: weight for name, (_, weight) in parts.items()}
+    shares = np.array(shares_of(written), np.float64)
     step = lanes * unit
     part, _ = mixed.locate(np.arange(200 * step))
     served = np.eye(len(weights), dtype=np.int64)[part].reshape(200, lanes, unit, -1).sum(axis=2)
@@ -113,14 +155,14 @@ def test_lanes_and_steps_have_their_shares(weights: list[float], lanes: int, uni
     of_lane = np.cumsum(served, axis=0) - shares * unit * np.arange(1, 201)[:, None, None]
     assert abs(of_step).max() < 4
     assert abs(of_lane).max() < 4
-    if sum(slot_counts(exact_shares({k: w for k, (_, w) in parts.items()}))) <= LONGEST_TABLE:
+    if period(written) <= LONGEST_TABLE:
         assert abs(of_step).max() < 2
 
 
 def test_long_periods_are_those_of_the_model() -> None:
     weights = {"a": 627.3e9, "b": 1.2e12, "c": 3.4e9}
     mixed = Mixture({name: (Numbers(9), w) for name, w in weights.items()}, lanes=4, unit=5)
-    model = Shared(slot_counts(exact_shares(weights)))
+    model = shared(weights)
     places = [(p // 20 + p // 5 % 4) * 5 + p % 5 for p in range(400)]
     assert mixed.locate(np.arange(400))[0].tolist() == [model.part(place)[0] for place in places]
 
@@ -132,7 +174,7 @@ def test_every_epoch_of_a_part_has_every_sample_once(lanes: int) -> None:
     _, own = mixed.locate(np.arange(len(samples)))
     for part, (name, size) in enumerate(SIZES.items()):
         mine = samples[:, 0] == part
-        for epoch in range(int(inside(mixed, "slots").first_after(len(samples))[part]) // size):
+        for epoch in range(mixed.epoch_of((part, 0), at=len(samples))):
             here = mine & (own // size == epoch)
             assert sorted(samples[here, 1].tolist()) == list(range(size)), name
             positions = mixed.position_of(samples[here], epoch=epoch)

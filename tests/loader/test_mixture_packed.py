@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from models.packed_model import assert_same
 from models.packing_model import ModelCorpus
-from support.internals import BatchBuilder, PinnedGather, assign, stream_members
+from support.host_gpu import host_gpu
 from windeck import IterDataset, Loader, Mixture, PackedSequences, Stream
 
 
@@ -105,14 +105,12 @@ def test_documents_are_found_where_their_tokens_are() -> None:
             assert visit.served == sum(position < 60 for position in visit.positions)
 
 
-def test_pinned_rows_of_several_parts() -> None:
+def test_pinned_rows_of_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     data = mixture()
-    members = stream_members(data)
-    builder = BatchBuilder(members, threads=2)
-    assign(builder, "pinned", PinnedGather(members.methods, pin=False))
-    for positions in ([0, 1, 2, 3, 4], [7], []):
-        batch = builder(np.array(positions, np.int64)).batches[0]
-        assert_same(batch, data.gather(positions))
+    host_gpu(monkeypatch)
+    loader = Loader(data, batch_size=5, threads=2, pin_memory=True, prefetch=0)
+    for number, batch in zip(range(4), loader, strict=False):
+        assert_same(batch, data.gather(range(5 * number, 5 * number + 5)))
         assert batch["inputs"].dtype == torch.int64
 
 

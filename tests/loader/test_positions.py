@@ -1,15 +1,16 @@
-"""Sharding of positions into steps and ranks, compared with the lists of the oracle."""
+"""Positions of the steps of all ranks, compared with the lists of the oracle."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.oracle import Run, epoch_of, one_step, steps
-from support.internals import Exclusions, Sharding
+from models.oracle import Numbers, Run, epoch_of, steps
+from windeck import Loader
 from windeck._util import LIMIT, check_integer
 
 ranges = st.lists(
@@ -17,127 +18,113 @@ ranges = st.lists(
 )
 
 
-def left_out(pairs: list[tuple[int, int]]) -> set[int]:
-    return {p for start, stop in pairs for p in range(start, stop)}
+class Independent(Numbers):
+    """Its loaders make several batches by one call."""
+
+    independent_rows = True
+
+
+def loader_at(run: Run, position: int, pairs: list[tuple[int, int]], rank: int = 0) -> Loader:
+    """Return a loader of a rank whose run begins at a position, with ranges that are excluded."""
+    loader = Loader(
+        Independent(run.size),
+        batch_size=run.batch_size,
+        rank=rank,
+        world_size=run.world_size,
+        drop_last=run.drop_last,
+        prefetch=0,
+    )
+    state = loader.state_dict()
+    loader.load_state_dict({**state, "position": position, "excluded": [[*pair] for pair in pairs]})
+    return loader
+
+
+def shares_of(loader: Loader, step: int, size: int) -> list[list[int]]:
+    """Return the samples of every rank in a step."""
+    return [loader.samples(step, rank=rank).tolist() for rank in range(size)]
+
+
+def samples_of(run: Run, shares: list[list[int]]) -> list[list[int]]:
+    return [[p % run.size for p in share] for share in shares]
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[Run, Sharding]:
+def runs(draw: st.DrawFn) -> tuple[Run, list[tuple[int, int]]]:
     size, pairs = draw(st.integers(1, 24)), draw(ranges)
     world, drop_last = draw(st.integers(1, 4)), draw(st.booleans())
     most = size // world if drop_last else 2 * size
     if most == 0:
         world, most = 1, size
     batch = draw(st.integers(1, most))
-    run = Run(size, batch, world, drop_last, left_out(pairs))
-    return run, Sharding(size, batch, world, drop_last, Exclusions(pairs))
-
-
-@settings(deadline=None)
-@given(ranges)
-def test_exclusions_count_as_a_set_does(pairs: list[tuple[int, int]]) -> None:
-    skip, gone = Exclusions(pairs), left_out(pairs)
-    kept = [p for p in range(200) if p not in gone]
-    assert [p for p in range(200) if p not in skip] == kept
-    for start in range(0, 120, 7):
-        for stop in range(start, 120, 5):
-            spanned = [p for a, b in skip.kept_ranges(start, stop) for p in range(a, b)]
-            assert spanned == [p for p in kept if start <= p < stop]
-            assert skip.kept(start, stop) == len(spanned)
-        later = [p for p in kept if p >= start]
-        assert [skip.nth(start, n) for n in range(10)] == later[:10]
+    excluded = {p for start, stop in pairs for p in range(start, stop)}
+    return Run(size, batch, world, drop_last, excluded), pairs
 
 
 @settings(deadline=None)
 @given(ranges)
 def test_exclusions_are_sorted_and_joined(pairs: list[tuple[int, int]]) -> None:
-    joined = Exclusions(pairs).ranges
-    assert all(a < b for a, b in joined)
-    assert all(a[1] < b[0] for a, b in itertools.pairwise(joined))
-    assert Exclusions.from_state([list(pair) for pair in joined]).ranges == joined
-
-
-@settings(deadline=None)
-@given(runs(), st.integers(0, 100))
-def test_steps_are_the_oracles_from_any_position(pair: tuple[Run, Sharding], position: int) -> None:
-    run, sharding = pair
-    for shares, after in itertools.islice(steps(run, position), 12):
-        start = sharding.step_start(position)
-        assert [sharding.positions(start, r).tolist() for r in range(run.world_size)] == shares
-        position = sharding.step_end(start)
-        # All positions in an excluded range are equivalent.
-        assert one_step(run, position) == one_step(run, after)
-
-
-@settings(deadline=None)
-@given(runs(), st.integers(0, 100))
-def test_an_epoch_is_what_a_loop_deals(pair: tuple[Run, Sharding], position: int) -> None:
-    run, sharding = pair
-    expected = epoch_of(run, position)
-    start = sharding.step_start(position)
-    found, begin = [], start
-    while begin // run.size == start // run.size:
-        found.append([sharding.positions(begin, r).tolist() for r in range(run.world_size)])
-        begin = sharding.step_start(sharding.step_end(begin))
-    assert found == expected
-    assert sharding.steps_left(start) == len(expected)
+    loader = loader_at(Run(10, 2), 0, pairs)
+    joined = loader.state_dict()["excluded"]
+    assert all(start < stop for start, stop in joined)
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(joined))
+    gone = {p for start, stop in pairs for p in range(start, stop)}
+    assert {p for start, stop in joined for p in range(start, stop)} == gone
+    for start, stop in reversed(pairs):
+        loader.exclude(start, stop)
+    assert loader.state_dict()["excluded"] == joined
 
 
 @settings(deadline=None, max_examples=60)
-@given(runs(), st.integers(0, 60))
-def test_jumping_is_stepping_and_finding_back(pair: tuple[Run, Sharding], position: int) -> None:
-    run, sharding = pair
+@given(runs(), st.integers(0, 100))
+def test_steps_are_the_oracles_from_any_position(
+    pair: tuple[Run, list[tuple[int, int]]], position: int
+) -> None:
+    run, pairs = pair
+    loader = loader_at(run, position, pairs)
     dealt: dict[int, int] = {}
-    for number, (shares, _) in enumerate(itertools.islice(steps(run, position), 40)):
-        start = sharding.jump(position, number)
-        assert [sharding.positions(start, r).tolist() for r in range(run.world_size)] == shares
-        dealt.update({p: number for share in shares for p in share})
+    for step, (shares, _) in enumerate(itertools.islice(steps(run, position), 20)):
+        assert shares_of(loader, step, run.world_size) == samples_of(run, shares)
+        dealt.update({p: step for share in shares for p in share})
     for p in range(max(dealt) + 1):
-        assert sharding.steps_to(position, p) == dealt.get(p), p
+        assert loader.step_of(p % run.size, epoch=p // run.size) == dealt.get(p), p
 
 
 @settings(deadline=None)
-@given(runs(), st.integers(0, 100), st.integers(1, 5), st.integers(1, 3))
-def test_full_steps_without_exclusions_are_made_together(
-    pair: tuple[Run, Sharding], position: int, most: int, every: int
+@given(runs(), st.integers(0, 100))
+def test_an_epoch_is_what_a_loop_deals(
+    pair: tuple[Run, list[tuple[int, int]]], position: int
 ) -> None:
-    run, sharding = pair
-    start = sharding.step_start(position)
-    count = sharding.full_steps(start, most)
-    full = [start + n * sharding.step_size for n in range(count)]
-    ends = [sharding.step_end(begin) for begin in full]
-    assert ends == [begin + sharding.step_size for begin in full]
-    if 0 < count < most and ends[-1] % run.size:  # Not at the end of the epoch.
-        assert not sharding.full_steps(ends[-1], 1)
-    if not count:
-        total = sum(len(sharding.positions(start, r)) for r in range(run.world_size))
-        assert sharding.step_end(start) - start != sharding.step_size or total < sharding.step_size
+    run, pairs = pair
+    expected = epoch_of(run, position)
     for rank in range(run.world_size):
-        expected = [p for begin in full[::every] for p in sharding.positions(begin, rank).tolist()]
-        found = sharding.run_positions(start, rank, range(0, count, every))
-        assert found.tolist() == expected
+        loader = loader_at(run, position, pairs, rank)
+        assert loader.steps_left == len(expected)
+        found = [batch["sample"].tolist() for batch in loader]
+        assert found == [samples_of(run, shares)[rank] for shares in expected]
+        here = {p for shares in expected for share in shares for p in share}
+        first = min(here) // run.size * run.size
+        for p in range(max(first, position), first + run.size):
+            assert loader.visited(p % run.size, epoch=p // run.size) == (p in here)
 
 
 def test_far_positions_cost_what_near_ones_do() -> None:
-    sharding = Sharding(10**12, 256, 64, True, Exclusions([(10**15, 3 * 10**15 + 5)]))
+    run, skipped = Run(10**12, 256, 64, True), (10**15, 3 * 10**15 + 5)
     per_epoch = 10**12 // (256 * 64)
-    assert sharding.step_start(10**15 + 1) == 3 * 10**15 + 5
-    start = sharding.jump(0, 1000 * per_epoch + 3)  # epochs 1000 to 2999 are excluded
-    assert start == 3000 * 10**12 + 5 + 3 * 256 * 64
-    assert sharding.steps_to(0, start + 1) == 1000 * per_epoch + 3
+    assert loader_at(run, 10**15 + 1, [skipped]).peek()["sample"][0] == 5
+    loader = loader_at(run, 0, [skipped])
+    # Epochs 1000 to 2999 are excluded.
+    assert loader.samples(1000 * per_epoch + 3)[0] == 5 + 3 * 256 * 64
+    assert loader.step_of(5 + 3 * 256 * 64 + 1, epoch=3000) == 1000 * per_epoch + 3
 
 
 def test_equal_steps_and_a_partition_on_every_rank() -> None:
     # Exhaustive: 10 samples, every batch size, every world size.
     for batch, world in itertools.product(range(1, 11), range(1, 8)):
-        sharding = Sharding(10, batch, world)
-        dealt = [
-            [sharding.positions(start, r).tolist() for start in range(0, 10, sharding.step_size)]
-            for r in range(world)
-        ]
-        assert {len(shares) for shares in dealt} == {-(-10 // (batch * world))}
+        loader = loader_at(Run(10, batch, world), 0, [])
+        assert len(loader) == -(-10 // (batch * world))
+        dealt = [shares_of(loader, step, world) for step in range(len(loader))]
         assert sorted(p for shares in dealt for share in shares for p in share) == list(range(10))
-        last = [len(shares[-1]) for shares in dealt]
+        last = [len(share) for share in dealt[-1]]
         assert max(last) - min(last) <= 1
 
 
@@ -157,16 +144,11 @@ def test_integers_are_checked(value: object, error: type[Exception], message: st
         check_integer("position", value)
 
 
-def test_deals_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match=r"^`drop_last` would drop every sample: 3 ranks .* 12 "):
-        Sharding(10, 4, 3, drop_last=True)
-    with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: `stop` must"):
-        Exclusions.from_state([[3, 3]])
-    with pytest.raises(ValueError, match=r"^`excluded` of the state is invalid: "):
-        Exclusions.from_state(5)
-
-
-def test_the_end_of_all_positions_is_told() -> None:
+@pytest.mark.parametrize(("size", "fits"), [(10, False), (LIMIT, True)])
+def test_the_end_of_all_positions_is_told(size: int, fits: bool) -> None:
+    loader: Any = loader_at(Run(size, 4), LIMIT - 3, [])
+    if fits:
+        assert loader.peek()["sample"].tolist() == [LIMIT - 3, LIMIT - 2, LIMIT - 1]
+        return
     with pytest.raises(IndexError, match=r"would pass the end of the stream, 2\^63 - 1$"):
-        Sharding(10, 4).positions(LIMIT - 3, 0)
-    assert Sharding(LIMIT, 4).positions(LIMIT - 3, 0).tolist() == [LIMIT - 3, LIMIT - 2, LIMIT - 1]
+        loader.peek()

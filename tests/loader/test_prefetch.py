@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from models.oracle import Numbers
-from support.internals import Pace, Prefetcher, inside, original, plant
+from support.internals import original, plant
 from windeck import Loader
 from windeck._util import Task
 
@@ -44,83 +43,24 @@ def _nothing_is_left() -> Iterator[None]:
     assert background() == []
 
 
-def test_items_arrive_in_sequence_and_end() -> None:
-    for depth in (0, 1, 2, 100):
-        work = Prefetcher(iter(range(10)), depth)
-        assert [work.get() for _ in range(10)] == list(range(10))
-        for _ in range(2):
-            with pytest.raises(StopIteration):
-                work.get()
-        work.close()
+class Endless(Numbers):
+    """A source whose samples take some seconds of the clock where the loop makes them itself."""
+
+    def __init__(self, clock: list[float], seconds: float = 0.0) -> None:
+        super().__init__(10**9)
+        self.clock, self.seconds = clock, seconds
+        #: For each batch of a loop: whether the thread made it.
+        self.made: list[bool] = []
+
+    def gather(self, indices: NDArray[np.int64], out: Any = None) -> dict[str, NDArray[Any]]:
+        self.made.append(maker() == "thread")
+        if not self.made[-1]:
+            self.clock[0] += self.seconds
+        return super().gather(indices, out)
 
 
-def test_an_error_arrives_after_what_went_before_it() -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise FileNotFoundError("shard 7")
-
-    for depth in (0, 3):
-        work = Prefetcher(items(), depth)
-        assert work.get() == 1
-        with pytest.raises(FileNotFoundError, match=r"^shard 7$") as caught:
-            work.get()
-        assert caught.traceback[-1].name == "items", "the traceback is the source's"
-        work.close()
-
-
-def test_closing_stops_a_thread_that_waits_and_may_be_repeated() -> None:
-    work = Prefetcher(iter(range(100)), 2)
-    assert work.get() == 0
-    work.close()
-    work.close()
-    assert background() == []
-    with pytest.raises(StopIteration):
-        work.get()
-
-
-def test_the_garbage_collector_ends_a_forgotten_thread() -> None:
-    class Holder:
-        def __init__(self) -> None:
-            self.itself = self
-            self.work = Prefetcher(iter(range(100)), 2)
-
-    Holder()
-    gc.collect()
-    assert background() == []
-
-
-def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
-    holder: list[object] = []
-
-    def items() -> Iterator[int]:
-        yield 0
-        turn.acquire()
-        holder.clear()  # The last reference: it is closed in its own thread.
-        yield 1
-
-    turn = threading.Semaphore(0)
-    work = Prefetcher(items(), 1)
-    assert work.get() == 0
-    (thread,) = background()
-    holder.append(work)
-    del work
-    turn.release()
-    assert thread.wait(30)
-
-
-def slow(clock: list[float], seconds: float, makers: list[str]) -> Iterator[int]:
-    """Yield numbers that take some seconds if the consumer makes them, and record who does."""
-    for number in itertools.count():
-        makers.append(maker())
-        if maker() == "consumer":
-            clock[0] += seconds
-        yield number
-
-
-def wait_until_ready(work: Prefetcher[int]) -> None:
-    """Wait until what was requested is ready."""
-    while inside(work, "pending") and inside(work, "ready").qsize() < inside(work, "pending"):
-        pass
+class Independent(Endless):
+    independent_rows = True
 
 
 @pytest.fixture
@@ -131,24 +71,76 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+def run_loop(loader: Loader, count: int, away: Callable[[int], float]) -> list[bool]:
+    """Return which batches of a loop the thread made; after batch n it is `away(n)` seconds."""
+    source: Any = loader.stream.source  # type: ignore[attr-defined]
+    source.made.clear()
+    loop: Any = iter(loader)
+    for number in range(count):
+        next(loop)
+        source.clock[0] += away(number)
+    loop.close()
+    made: list[bool] = source.made[:count]
+    return made
+
+
+def loader_without_work(clock: list[float], makes: float = 0.0) -> Loader:
+    """Return a loader whose last loop did nothing between its batches."""
+    source = Endless(clock)
+    loader = Loader(source, batch_size=1)
+    run_loop(loader, 6, lambda number: 0.0)
+    source.seconds = makes
+    return loader
+
+
+def test_closing_stops_a_thread_that_waits_and_may_be_repeated() -> None:
+    loop: Any = iter(Loader(Numbers(100), batch_size=1))
+    assert next(loop)["sample"].tolist() == [0]
+    assert len(background()) == 1
+    loop.close()
+    loop.close()
+    assert background() == []
+    assert [int(batch["sample"]) for batch in loop] == list(range(1, 100))
+    assert list(loop) == []
+
+
+def test_the_garbage_collector_ends_a_forgotten_thread() -> None:
+    class Holder:
+        def __init__(self) -> None:
+            self.itself = self
+            self.loop = iter(Loader(Numbers(100), batch_size=1))
+            next(self.loop)
+
+    Holder()
+    gc.collect()
+    assert background() == []
+
+
+def test_a_collection_in_the_thread_itself_does_not_hang() -> None:
+    holder: list[object] = []
+
+    def watch(indices: NDArray[np.int64]) -> None:
+        if maker() == "thread":
+            turn.acquire()
+            holder.clear()  # The last reference: it is closed in its own thread.
+
+    turn, source = threading.Semaphore(0), Numbers(100)
+    source.watch = watch
+    loop = iter(Loader(source, batch_size=1, prefetch=1))
+    next(loop)
+    (thread,) = background()
+    holder.append(loop)
+    del loop
+    turn.release()
+    assert thread.wait(30)
+
+
 def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float]) -> None:
-    makers: list[str] = []
-
-    def items() -> Iterator[int]:
-        for number in range(20):
-            makers.append(maker())
-            yield number
-
-    work = Prefetcher(items(), 2, Pace(away=0.0))
-    for number in range(20):
-        assert work.get() == number
-        clock[0] += 1.0 if 5 <= number < 12 else 0.0
-        wait_until_ready(work)
+    loader = loader_without_work(clock)
+    made = run_loop(loader, 20, lambda number: 1.0 if 5 <= number < 12 else 0.0)
     # Items 5 and 6 are followed by work: from 8 on they are made ahead. Item 12 is followed by
     # none: what was ahead is used up.
-    away = set(range(8, 15))
-    assert [number for number in range(20) if makers[number] == "thread"] == sorted(away)
-    work.close()
+    assert [number for number in range(20) if made[number]] == list(range(8, 15))
 
 
 @pytest.mark.parametrize(
@@ -164,100 +156,73 @@ def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float
 def test_a_short_step_needs_items_that_take_as_long(
     away: float, makes: float, first: int | None, clock: list[float]
 ) -> None:
-    makers: list[str] = []
-    pace = Pace(away=0.0)
-    work = Prefetcher(slow(clock, makes, makers), 2, pace)
-    for _ in range(8):
-        work.get()
-        clock[0] += away
-        wait_until_ready(work)
-    found = [number for number, name in enumerate(makers[:8]) if name == "thread"]
+    loader = loader_without_work(clock, makes)
+    made = run_loop(loader, 8, lambda number: away)
+    found = [number for number in range(8) if made[number]]
     assert found == ([] if first is None else list(range(first + 1, 8)))
-    work.close()
     # The next loop begins with what was found.
-    makers.clear()
-    work = Prefetcher(slow(clock, makes, makers), 2, pace)
-    for _ in range(5):
-        work.get()
-        clock[0] += away
-        wait_until_ready(work)
-    found = [number for number, name in enumerate(makers[:5]) if name == "thread"]
-    assert found == ([] if first is None else [1, 2, 3, 4])
-    work.close()
+    assert run_loop(loader, 5, lambda number: away) == [False] + [first is not None] * 4
 
 
-def run_loop(
-    clock: list[float], pace: Pace, count: int, *, makes: float, alone: float, beside: float
-) -> list[bool]:
-    """Return which items of a loop the thread made.
+def run_steps(loader: Loader, count: int, *, alone: float, beside: float) -> list[bool]:
+    """Return which batches of a loop the thread made.
 
-    The consumer takes `makes` seconds to make an item, and a step takes `alone` seconds, or
-    `beside` beside a thread that makes items.
+    A step takes `alone` seconds, or `beside` after a batch that the thread made: it then makes the
+    next ones meanwhile.
     """
-    makers: list[str] = []
-    work = Prefetcher(slow(clock, makes, makers), 2, pace)
-    for _ in range(count):
-        work.get()
-        wait_until_ready(work)
-        clock[0] += beside if inside(work, "pending") else alone
-    work.close()
-    return [name == "thread" for name in makers[:count]]
+    source: Any = loader.stream.source  # type: ignore[attr-defined]
+    return run_loop(loader, count, lambda number: beside if source.made[number] else alone)
+
+
+def new_loader(clock: list[float]) -> Loader:
+    return Loader(Endless(clock, 0.1), batch_size=1)
 
 
 def test_a_thread_that_costs_more_than_it_saves_is_used_for_trials_alone(
     clock: list[float],
 ) -> None:
-    pace = Pace()
-    found = run_loop(clock, pace, 500, makes=0.1, alone=1.0, beside=1.4)
+    loader = new_loader(clock)
+    found = run_steps(loader, 500, alone=1.0, beside=1.4)
     assert 5 < sum(found[:20]) < 12  # the first trial
     assert sum(found[20:]) < 0.1 * 480
     for _ in range(3):  # later loops go on with what was found
-        found = run_loop(clock, pace, 500, makes=0.1, alone=1.0, beside=1.4)
+        found = run_steps(loader, 500, alone=1.0, beside=1.4)
         assert sum(found) < 0.05 * 500
     # A step that waits for a device: the thread is used again, at the next trial.
-    found = run_loop(clock, pace, 3000, makes=0.1, alone=1.0, beside=1.0)
+    found = run_steps(loader, 3000, alone=1.0, beside=1.0)
     assert all(found[1100:1500])
     assert sum(found) > 0.6 * 3000
 
 
 def test_a_thread_that_saves_time_is_used_but_for_trials(clock: list[float]) -> None:
     for beside in (1.0, 1.05):
-        found = run_loop(clock, Pace(), 500, makes=0.1, alone=1.0, beside=beside)
+        found = run_steps(new_loader(clock), 500, alone=1.0, beside=beside)
         assert all(found[1:6])
         assert sum(found) > 0.92 * 500
     # A step that begins to use all processors.
-    pace = Pace()
-    run_loop(clock, pace, 100, makes=0.1, alone=1.0, beside=1.0)
-    found = run_loop(clock, pace, 3000, makes=0.1, alone=1.0, beside=2.5)
+    loader = new_loader(clock)
+    run_steps(loader, 100, alone=1.0, beside=1.0)
+    found = run_steps(loader, 3000, alone=1.0, beside=2.5)
     assert not any(found[1100:1500])
 
 
 def test_a_trial_of_a_thread_that_is_much_slower_ends_early(clock: list[float]) -> None:
-    pace = Pace()
-    run_loop(clock, pace, 30, makes=0.1, alone=1.0, beside=3.0)
-    found = run_loop(clock, pace, 1000, makes=0.1, alone=1.0, beside=3.0)
+    loader = new_loader(clock)
+    run_steps(loader, 30, alone=1.0, beside=3.0)
+    found = run_steps(loader, 1000, alone=1.0, beside=3.0)
     assert 0 < sum(found) < 20
 
 
-def test_items_of_different_sizes_are_not_compared(clock: list[float]) -> None:
-    """A loop begins with small items, which take less time in either way."""
-    pace = Pace()
-    for _ in range(3):
-        work = Prefetcher(itertools.count(), 2, pace, lambda number: 2**number)
-        for number in range(6):
-            work.get()
-            wait_until_ready(work)
-            clock[0] += 2**number
-        work.close()
-    assert pace.makes_ahead
-    assert not any(inside(pace, "seconds").values())
+def test_groups_of_different_sizes_are_not_compared(clock: list[float]) -> None:
+    """A loop begins with small groups, which take less time in either way."""
+    source = Independent(clock)
+    loader = Loader(source, batch_size=1)
+    for _ in range(4):  # With groups that were compared, a trial would have begun.
+        run_loop(loader, 1 + 2 + 4 + 8 + 16 + 32, lambda number: 1.0)
+        assert source.made[:6] == [False, *[True] * 5]
 
 
 def test_no_thread_starts_without_a_reason(clock: list[float]) -> None:
-    work = Prefetcher(iter(range(10)), 2, Pace(away=0.0))
-    assert [work.get() for _ in range(5)] == list(range(5))
-    assert background() == []
-    work.close()
     # A loader remembers how long its last loop was away.
     loader = Loader(Numbers(50), batch_size=5)
     assert len(list(loader)) == 10
@@ -266,13 +231,20 @@ def test_no_thread_starts_without_a_reason(clock: list[float]) -> None:
     assert background() == []
 
 
-def test_the_bytes_made_ahead_are_bounded() -> None:
+def test_the_bytes_made_ahead_are_bounded(clock: list[float]) -> None:
     one = sum(tensor.nbytes for tensor in Loader(Numbers(50), batch_size=5).peek().values())
     for text, depth in ((f"{3 * one}B", 3), (f"{one - 1}B", 1), ("1MB", 10**6 // one)):
-        loop = iter(Loader(Numbers(50), batch_size=5, prefetch=text))
-        next(loop)
-        ahead = inside(loop, "ahead")
-        assert ahead.depth == depth
+        source = Endless(clock)
+        source.size = 50
+        loop: Any = iter(Loader(source, batch_size=5, epochs=1, prefetch=text))
+        for taken in range(1, 7):
+            next(loop)
+            clock[0] += 1.0
+            ahead = min(taken + depth, 10)
+            while taken > 1 and len(source.made) < ahead:
+                pass  # The thread is making what was requested.
+            assert len(source.made) <= ahead
+        loop.close()
     for wrong in ("64", "", "-1MB", "64 megabytes", "1iB"):
         with pytest.raises(ValueError, match=r"^`prefetch` must be bytes as text such as \"64MB"):
             Loader(Numbers(50), batch_size=5, prefetch=wrong)
@@ -322,8 +294,9 @@ def test_an_error_of_the_source_comes_in_its_turn_and_may_be_retried(ahead: int)
     loader = Loader(source, batch_size=4, prefetch=ahead)
     loop = iter(loader)
     assert [next(loop)["sample"][0].item() for _ in range(2)] == [0, 4]
-    with pytest.raises(KeyError, match=r"^8$"):
+    with pytest.raises(KeyError, match=r"^8$") as caught:
         next(loop)
+    assert caught.traceback[-1].name == "watch", "the traceback is the source's"
     assert loader.position == 8, "nothing was handed out"
     source.watch = None
     assert [batch["sample"][0].item() for batch in loop] == [8, 12, 16]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.internals import philox
 from support.row_randoms import row_random
+from windeck._core import hash_words
 
 #: Counter, key and words of Philox4x32-10 in the known answers of Random123.
 KNOWN = [
@@ -23,11 +23,39 @@ def words(text: str) -> list[int]:
     return [int(word, 16) for word in text.split()]
 
 
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    """Return four words of 32 bits: Philox4x32-10, in integers of Python."""
+    mask = 2**32 - 1
+    for number in range(10):
+        first, third = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        one, other = key[0] + number * 0x9E3779B9, key[1] + number * 0xBB67AE85
+        counter = [
+            (third >> 32) ^ counter[1] ^ (one & mask),
+            third & mask,
+            (first >> 32) ^ counter[3] ^ (other & mask),
+            first & mask,
+        ]
+    return counter
+
+
 @pytest.mark.parametrize(("counter", "key", "wanted"), KNOWN)
-def test_philox_gives_the_known_answers(counter: str, key: str, wanted: str) -> None:
-    low, high = words(key)
-    found = philox(np.array(words(counter), np.uint64)[:, None], low | high << 32)
-    assert found[:, 0].tolist() == words(wanted)
+def test_the_model_gives_the_known_answers(counter: str, key: str, wanted: str) -> None:
+    assert philox(words(counter), words(key)) == words(wanted)
+
+
+#: The key of the numbers of rows is a hash of the seed and this number.
+PURPOSE = 21
+
+
+def numbers(seed: int, position: int, call: int, count: int) -> list[float]:
+    """Return the numbers of a row in one call of `uniform`."""
+    key = hash_words(seed, PURPOSE)
+    drawn: list[float] = []
+    for block in range(-(-count // 2)):
+        counter = [block, call, position & 2**32 - 1, position >> 32]
+        found = philox(counter, [key & 2**32 - 1, key >> 32])
+        drawn += [((h >> 5) * 2**26 + (w >> 6)) / 2**53 for h, w in (found[:2], found[2:])]
+    return drawn[:count]
 
 
 POSITIONS = np.array([0, 1, 2**32 - 1, 2**32, 2**62], np.int64)
@@ -45,6 +73,14 @@ def test_a_row_has_its_numbers_in_any_batch(shape: tuple[int, ...]) -> None:
             assert np.array_equal(one[row], other[0])
         ours = [row_random(3, p).generator(r).random(4) for p, r in ((POSITIONS, row),)]
         assert np.array_equal(ours[0], alone.generator(0).random(4))
+
+
+@pytest.mark.parametrize("seed", [0, 3, 2**64 - 1])
+def test_numbers_are_those_of_the_model(seed: int) -> None:
+    random = row_random(seed, POSITIONS)
+    for call, count in enumerate((1, 5, 4)):
+        expected = [numbers(seed, position, call, count) for position in POSITIONS.tolist()]
+        assert random.uniform(count).tolist() == expected
 
 
 def test_seeds_positions_and_calls_are_independent() -> None:

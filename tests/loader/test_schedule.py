@@ -1,10 +1,11 @@
-"""Slots compared with brute force: every prefix is within one sample of its exact share."""
+"""Shares of mixtures: every prefix is within one sample of its exact share."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -14,37 +15,51 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.internals import (
-    Slots,
-    SlotSchedule,
-    assign_slots,
-    exact_shares,
-    slot_counts,
-)
+from models.mixture_model import Counted
+from models.oracle import Numbers
 from support.text_mixtures import LONGEST_PERIOD, LONGEST_TABLE
+from windeck import Mixture, Stream
 from windeck._util import LIMIT
 
+STREAM = Stream(Numbers(5))
 
-def assert_fair(counts: list[int]) -> None:
+
+def mixture(weights: Sequence[Any], schedule: Sequence[tuple[int, Sequence[Any]]] = ()) -> Mixture:
+    """Return a mixture of parts "0", "1", ... with these weights."""
+    parts = {str(part): (STREAM, weight) for part, weight in enumerate(weights)}
+    entries = [(start, dict(zip(parts, changed, strict=True))) for start, changed in schedule]
+    return Mixture(parts, schedule=entries)
+
+
+def table_of(weights: Sequence[int]) -> list[int]:
+    """Return the parts of the first positions, as many as the weights add up to."""
+    parts: list[int] = mixture(weights).locate(np.arange(sum(weights)))[0].tolist()
+    return parts
+
+
+def shares_of(weights: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return the slots of each part and those of a period, from the fingerprint."""
+    text = str(mixture(weights).fingerprint["shares"])
+    found = dict(share.split("=") for share in text.split(", "))
+    pairs = [found.get(str(part), "0/1").split("/") for part in range(len(weights))]
+    return [(int(slots), int(period)) for slots, period in pairs]
+
+
+def assert_fair(counts: Sequence[int]) -> None:
     """Check Tijdeman's bound for every prefix and part, in integers: |served - n * c / P| * P."""
     period, parts = sum(counts), sum(count > 0 for count in counts)
-    bound = Fraction(2 * parts - 3, 2 * parts - 2) if parts > 1 else Fraction(0)
-    assert bound < 1
-    served = [0] * len(counts)
-    table = assign_slots(counts)
-    assert len(table) == period
-    for n, part in enumerate(table, 1):
-        served[part] += 1
-        for mine, count in zip(served, counts, strict=True):
-            assert abs(mine * period - n * count) <= bound * period
-    assert served == counts
+    served = np.cumsum(np.eye(len(counts), dtype=np.int64)[table_of(counts)], axis=0)
+    wanted = np.arange(1, period + 1)[:, None] * np.array(counts)
+    scale = max(1, 2 * parts - 2)
+    assert (abs(served * period - wanted) * scale <= (scale - 1) * period).all()
+    assert served[-1].tolist() == [*counts]
 
 
 def test_every_small_period_is_fair() -> None:
     for parts in (1, 2, 3, 4):
         for counts in itertools.product(range(8 if parts < 4 else 5), repeat=parts):
-            if sum(counts):
-                assert_fair(list(counts))
+            if math.gcd(*counts) == 1:
+                assert_fair(counts)
 
 
 def test_hundreds_of_random_weights_are_fair() -> None:
@@ -62,24 +77,22 @@ def test_hundreds_of_random_weights_are_fair() -> None:
 def test_many_parts_are_fair() -> None:
     assert_fair([1] * 200)
     assert_fair([1] * 60 + [40, 100, 3])
-    table = assign_slots([1] * LONGEST_TABLE)
-    assert sorted(table) == list(range(LONGEST_TABLE))
+    assert table_of([1] * LONGEST_TABLE) == list(range(LONGEST_TABLE))
 
 
 def test_a_published_table_stays() -> None:
     # It determines the sample at a position: a change would invalidate saved states.
-    assert assign_slots([7, 3]) == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
-    assert assign_slots([4, 3, 2, 1]) == [0, 1, 0, 2, 1, 0, 3, 0, 1, 2]
-    assert assign_slots([1, 1]) == [0, 1]
-    assert assign_slots([3, 2, 1]) == [0, 1, 0, 2, 0, 1]
+    assert table_of([7, 3]) == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert table_of([4, 3, 2, 1]) == [0, 1, 0, 2, 1, 0, 3, 0, 1, 2]
+    assert table_of([1, 1]) == [0, 1]
+    assert table_of([3, 2, 1]) == [0, 1, 0, 2, 0, 1]
 
 
 def test_shares_are_exact_as_weights_are_written() -> None:
-    assert exact_shares({"a": 0.1, "b": 0.2}) == [Fraction(1, 3), Fraction(2, 3)]
-    assert exact_shares({"a": np.float32(0.7), "b": 0.3}) == [Fraction(7, 10), Fraction(3, 10)]
-    weights = {"a": 1, "b": np.int16(2), "c": Decimal("0.5"), "d": Fraction(1, 2), "e": 0}
-    assert exact_shares(weights) == [Fraction(w, 8) for w in (2, 4, 1, 1, 0)]
-    assert sum(exact_shares({"a": 1e-300, "b": 1e300})) == 1
+    assert shares_of([0.1, 0.2]) == [(1, 3), (2, 3)]
+    assert shares_of([np.float32(0.7), 0.3]) == [(7, 10), (3, 10)]
+    weights = [1, np.int16(2), Decimal("0.5"), Fraction(1, 2), 0]
+    assert shares_of(weights) == [(2, 8), (4, 8), (1, 8), (1, 8), (0, 1)]
 
 
 @settings(deadline=None)
@@ -92,13 +105,15 @@ def test_rounding_is_by_less_than_a_slot_but_for_parts_lifted_to_one(weights: li
     if not sum(weights):
         weights[0] = 1
     total, limit = sum(weights), LONGEST_PERIOD
-    shares = [Fraction(weight, total) for weight in weights]
-    counts = slot_counts(shares)
-    common = math.lcm(*(share.denominator for share in shares))
-    assert sum(counts) == (common if common <= limit else limit)
-    lifted = sum(0 < share * limit < 1 for share in shares)
-    for share, count in zip(shares, counts, strict=True):
+    exact = [Fraction(weight, total) for weight in weights]
+    found = shares_of(weights)
+    common = math.lcm(*(share.denominator for share in exact))
+    length = common if common <= limit else limit
+    assert sum(count for count, _ in found) == length
+    lifted = sum(0 < share * limit < 1 for share in exact)
+    for share, (count, period) in zip(exact, found, strict=True):
         assert (count > 0) == (share > 0)
+        assert not count or period == length
         if common <= limit:
             assert count == share * common
         elif count > 1:
@@ -106,8 +121,9 @@ def test_rounding_is_by_less_than_a_slot_but_for_parts_lifted_to_one(weights: li
 
 
 def test_a_tiny_weight_has_a_slot_of_its_own() -> None:
-    counts = slot_counts(exact_shares({"a": 1, "b": 1e-30, "c": 1e-40, "d": 0}))
+    counts = [count for count, _ in shares_of([1, 1e-30, 1e-40, 0])]
     assert counts == [LONGEST_PERIOD - 2, 1, 1, 0]
+    assert shares_of([1e-300, 1e300]) == [(1, LONGEST_PERIOD), (LONGEST_PERIOD - 1, LONGEST_PERIOD)]
 
 
 def segments(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
@@ -122,26 +138,24 @@ def segments(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
 def test_the_map_is_a_counter_run_one_by_one_and_so_is_its_inverse(
     entries: list[tuple[int, list[int]]], shuffle: random.Random
 ) -> None:
-    schedule = SlotSchedule([(start, Slots.from_counts(counts)) for start, counts in entries])
-    served = [0] * len(entries[0][1])
-    expected = []
-    for position in range(120):
-        assert schedule.count_before(position).tolist() == served
-        start, counts = [entry for entry in entries if entry[0] <= position][-1]
-        mine = assign_slots(counts)[(position - start) % sum(counts)]
-        expected.append((mine, served[mine]))
-        served[mine] += 1
+    mixed = mixture(entries[0][1], entries[1:])
+    expected = Counted(entries, 120).served
+    served = [0] * len(mixed.names)
+    for position, (part, number) in enumerate(expected):
+        assert mixed.position_in_part(mixed.names[part], position) == number == served[part]
+        served[part] += 1
+    assert [mixed.position_in_part(name, 120) for name in mixed.names] == served
     positions = list(range(120))
     shuffle.shuffle(positions)
-    part, number = schedule.locate(np.array(positions, np.int64))
-    assert part.dtype == number.dtype == np.int64
-    assert list(zip(part.tolist(), number.tolist(), strict=True)) == [
+    parts, numbers = mixed.locate(positions)
+    assert parts.dtype == numbers.dtype == np.int64
+    assert list(zip(parts.tolist(), numbers.tolist(), strict=True)) == [
         expected[position] for position in positions
     ]
-    for which in range(len(served)):
-        back = schedule.position_of(which, np.arange(served[which] + 3))
+    for which, name in enumerate(mixed.names):
+        back = mixed.position_of_part(name, np.arange(served[which] + 3))
         assert back[: served[which]].tolist() == [
-            position for position, (one, _) in enumerate(expected) if one == which
+            position for position, (part, _) in enumerate(expected) if part == which
         ]
         # Later samples have later positions, or none if the last weight is 0.
         later = back[served[which] :]
@@ -149,22 +163,23 @@ def test_the_map_is_a_counter_run_one_by_one_and_so_is_its_inverse(
 
 
 def test_far_positions_neither_overflow_nor_drift() -> None:
-    counts = slot_counts(exact_shares({"a": 0.701, "b": 0.2, "c": 0.099}))
-    schedule = SlotSchedule(
-        [(0, Slots.from_counts(counts)), (10**18 + 7, Slots.from_counts([1, 0, 2]))]
-    )
+    mixed = mixture([0.701, 0.2, 0.099], [(10**18 + 7, [1, 0, 2])])
     far = np.array([0, 4096, 10**18 + 6, 10**18 + 7, 9 * 10**18, LIMIT - 1])
-    part, number = schedule.locate(far)
-    for position, which, own in zip(far.tolist(), part.tolist(), number.tolist(), strict=True):
-        assert schedule.position_of(which, np.array([own])).tolist() == [position]
-        assert schedule.count_before(position)[which] == own
-        assert schedule.count_before(position).sum() == position
-    last = schedule.count_before(LIMIT)
-    for which in (0, 2):
-        beyond = schedule.position_of(which, np.array([last[which] - 1, last[which], LIMIT]))
+
+    def before(position: int) -> list[int]:
+        return [mixed.position_in_part(name, position) for name in mixed.names]
+
+    parts, numbers = mixed.locate(far)
+    for position, part, own in zip(far.tolist(), parts.tolist(), numbers.tolist(), strict=True):
+        assert mixed.position_of_part(mixed.names[part], [own]).tolist() == [position]
+        assert before(position)[part] == own
+        assert sum(before(position)) == position
+    last = before(LIMIT)
+    for part in (0, 2):
+        beyond = mixed.position_of_part(str(part), [last[part] - 1, last[part], LIMIT - 1])
         assert beyond[0] > 0
         assert beyond[1:].tolist() == [-1, -1]
-    assert schedule.position_of(1, np.array([last[1] - 1, last[1]]))[1] == -1
+    assert mixed.position_of_part("1", [last[1] - 1, last[1]])[1] == -1
 
 
 FINITE = "must be finite and at least 0"
@@ -187,6 +202,7 @@ FINITE = "must be finite and at least 0"
 )
 def test_bad_weights(weights: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        exact_shares(weights)
-    with pytest.raises(error, match=message.split(",")[0].rstrip("$")):
-        exact_shares(weights, " at position 5")
+        Mixture({name: (STREAM, weight) for name, weight in weights.items()})
+    before, got = message.split(", got")
+    with pytest.raises(error, match=f"{before} in the schedule at 5, got{got}"):
+        Mixture(dict.fromkeys(weights, (STREAM, 1)), schedule=[(5, weights)])

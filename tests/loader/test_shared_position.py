@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, get_worker_info
 
 from models.oracle import Numbers, Run, Turn, epoch_of, turned
-from support.internals import assign, inside, plant
-from windeck import Mixture, Stream
+from windeck import Stream
 from windeck.loader import IterDataset
 
 pytestmark = [
@@ -232,7 +232,6 @@ def test_a_position_set_while_workers_start_is_for_the_next_loop(start: str) -> 
     dataset.may_begin.set()
     assert [b["sample"].tolist() for b in early] == samples_from(0)
     assert dataset.position == dataset.state_dict()["position"] == 4
-    assert inside(dataset, "shared").loops() == (1, False)
     if start == "fork":
         assert [b["sample"].tolist() for b in loader] == samples_from(4)
         assert dataset.position == 11
@@ -330,23 +329,41 @@ def test_a_copy_has_a_position_and_ranks_of_its_own(monkeypatch: pytest.MonkeyPa
 
 def test_workers_that_cannot_tell_their_loop_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker 1 begins after a process of another thread took the number between the two."""
-    dataset = IterDataset(Mixture({"a": (Numbers(5), 1)}), batch_size=2)
-    shared = inside(dataset, "shared")
+    dataset = IterDataset(Stream(Numbers(10), order=Turn), batch_size=2)
+    parent = type("Parent", (), {"pid": os.getpid()})
 
-    def begin(worker: int, number: int, seed: int = 7) -> Any:
-        info = type("Info", (), {"id": worker, "num_workers": 2, "seed": seed + worker})
-        plant(monkeypatch, "shared_position.get_worker_info", lambda: info)
-        plant(monkeypatch, "shared_position._main_process", lambda: inside(shared, "creator"))
-        monkeypatch.setattr(multiprocessing.current_process(), "_identity", (number,))
-        assign(shared, "loops", 0)
-        return shared.begin(lambda start: start + 10)
+    def begin(worker: int, number: int, seeds: Sequence[int] = (7,)) -> str:
+        """Begin loops in a process that is a worker; return the first batch or the error."""
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            for seed in seeds:
+                info = type("Info", (), {"id": worker, "num_workers": 2, "seed": seed + worker})
+                monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
+                monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+                monkeypatch.setattr(multiprocessing.current_process(), "_identity", (number,))
+                try:
+                    answer = str(next(iter(dataset))["sample"].tolist())
+                except BaseException as error:
+                    answer = repr(error)
+            os.write(write, answer.encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            answer = pipe.read()
+        os.waitpid(child, 0)
+        return answer
 
-    assert begin(0, 1) == (0, 1)
-    with pytest.raises(RuntimeError, match=r"^the workers cannot tell which loop they belong to"):
-        begin(1, 3)
-    dataset.position = 4
-    assert (begin(1, 6), begin(0, 5)) == ((4, 2), (4, 2))
-    assert dataset.position == 14
-    for number in range(100):  # Loops of which one worker never begins do not add up.
-        begin(0, 10, seed=number)
-        assert len(inside(inside(dataset, "shared"), "record")().partial) <= 16
+    # Worker 0 has the steps 0, 2, ... of a loop, worker 1 has the steps 1, 3, ...
+    steps = [[turned(10, p), turned(10, p + 1)] for p in range(0, 20, 2)]
+    assert begin(0, 1) == str(steps[0])
+    assert begin(1, 3).startswith("RuntimeError('the workers cannot tell which loop they belong to")
+    dataset.position = 10
+    assert (begin(1, 6), begin(0, 5)) == (str(steps[6]), str(steps[5]))
+    assert dataset.position == 20
+    # Loops of which one worker never begins do not add up: the last 16 are known.
+    for others, found in ((15, steps[1]), (16, [turned(10, 172), turned(10, 173)])):
+        dataset.position = 0
+        assert begin(0, 12, [100]) == str(steps[0])
+        begin(0, 20, range(1000 * others, 1001 * others))
+        assert begin(1, 13, [100]) == str(found)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import windeck as wd
-from support.internals import PinnedGather, stream_members
+from support.host_gpu import host_gpu
 from support.row_randoms import row_random
 from windeck import Loader, Mixture, Stream
 from windeck._core import hash_words
@@ -151,10 +151,10 @@ def test_a_mixture_is_mapped_as_a_whole() -> None:
         wd.Mixture(mapped)
 
 
-def test_pinned_gather_has_the_same_batch() -> None:
+def test_pinned_batches_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = wd.Stream(Rows(), seed=1).map(masked, seed=2)
-    pinned = PinnedGather(stream_members(stream).methods, pin=False).gather(np.arange(5), {})
-    shown = stream.present(dict(pinned))
+    host_gpu(monkeypatch)
+    shown = next(iter(wd.Loader(stream, batch_size=5, pin_memory=True, prefetch=0)))
     plain = stream.gather(np.arange(5))
     assert [*shown] == [*plain]
     assert all(np.array_equal(shown[key], plain[key]) for key in plain)

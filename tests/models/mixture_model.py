@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import floor
+from math import floor, gcd
 from typing import Any
 
-from support.internals import assign_slots
-
 Entries = list[tuple[int, list[int]]]
+
+
+def slots(counts: Sequence[int]) -> list[int]:
+    """Return the parts of one period, by Tijdeman's chairman assignment.
+
+    With k parts, part i has the share f of all slots and x of those before slot t (the first is 1).
+    It may have slot t when f * t - x is at least 1 / (2k - 2), and needs its next one before that
+    grows beyond 1 - 1 / (2k - 2); of those that may, the one whose last chance comes first gets it,
+    and of equals the first. Here all is in integers, multiplied by the period and by 2k - 2.
+    """
+    common = gcd(*counts)
+    sizes = {part: count // common for part, count in enumerate(counts) if count}
+    period, scale = sum(sizes.values()), max(1, 2 * len(sizes) - 2)
+    table: list[int] = []
+    served = dict.fromkeys(sizes, 0)
+    for slot in range(1, period + 1):
+        chances = {
+            part: (scale - 1 + served[part] * scale) * period // (count * scale)
+            for part, count in sizes.items()
+            if (count * slot - served[part] * period) * scale >= period
+        }
+        chosen = min(chances, key=lambda part: chances[part])
+        served[chosen] += 1
+        table.append(chosen)
+    return table
 
 
 class Counted:
@@ -18,9 +41,9 @@ class Counted:
     def __init__(self, entries: Entries, size: int) -> None:
         self.served: list[tuple[int, int]] = []
         counters = [0] * len(entries[0][1])
+        tables = [(start, slots(counts)) for start, counts in entries]
         for position in range(size):
-            start, counts = [entry for entry in entries if entry[0] <= position][-1]
-            table = assign_slots(counts)
+            start, table = [entry for entry in tables if entry[0] <= position][-1]
             part = table[(position - start) % len(table)]
             self.served.append((part, counters[part]))
             counters[part] += 1
@@ -66,16 +89,14 @@ class Shared:
 class CountedInLanes:
     """The (part, own position) at every position below `size`, with a counter for each lane.
 
-    A lane goes through the table on its own, from place lane * unit on. `before[p]` are the counts
-    of each lane and part before position p.
+    A lane goes through the table on its own, from place lane * unit on.
     """
 
     def __init__(self, entries: Entries, lanes: int, unit: int, size: int) -> None:
         self.served: list[tuple[int, int]] = []
-        self.before: list[list[list[int]]] = []
         counters = [[0] * len(entries[0][1]) for _ in range(lanes)]
         places = [0] * lanes
-        starts = {start: assign_slots(counts) for start, counts in entries}
+        starts = {start: slots(counts) for start, counts in entries}
         table: list[int] = []
         for position in range(size):
             if position in starts:
@@ -83,7 +104,6 @@ class CountedInLanes:
                 places = [lane * unit for lane in range(lanes)]
             lane = position // unit % lanes
             part = table[places[lane] % len(table)]
-            self.before.append([list(of_lane) for of_lane in counters])
             self.served.append((part, counters[lane][part] * lanes + lane))
             counters[lane][part] += 1
             places[lane] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,10 +14,11 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from models.packing_model import Model, ModelCorpus
-from support.internals import DeviceBatchBuilder, assign, inside, plant, planted
+from support.held_tensors import held_tensors
+from support.internals import plant, planted
 from support.meta_device import META, moved
 from support.packing_cases import QUIET, WAYS, corpus, models, packing
-from windeck import Loader, Mixture, PackedSequences, Stream
+from windeck import Loader, Mixture, PackedSequences
 from windeck.loader import as_tensors
 
 #: Further keys of a batch.
@@ -54,18 +54,11 @@ def test_batches_equal_those_of_the_native_packing(
     assert len(moved) == len(packed)
     assert moved.fingerprint == packed.fingerprint
     one, two = moved.at_epoch(epoch, seed=seed), packed.at_epoch(epoch, seed=seed)
-    stored = [
-        inside(moved, "tokens").bits,
-        *(inside(moved, "padded") or ()),
-        *(t for t in inside(one, "order")() if t is not None),
-    ]
-    assert sum({tensor.data_ptr(): tensor.nbytes for tensor in stored}.values()) <= (
-        packed.device_bytes()
-    )
     rng = np.random.default_rng(epoch)
     chosen: list[Any] = [np.arange(len(packed)), rng.integers(0, len(packed), 3), []]
     for numbers in chosen:
         check_equal(one.gather_tensors(numbers), as_tensors(two.gather(numbers), {}))
+    assert sum(held_tensors(moved).values()) <= packed.device_bytes()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -105,10 +98,12 @@ def test_loaders_give_the_same_batches_and_states(
 def test_batches_across_epochs_are_the_same() -> None:
     """A batch of several epochs has the rows of each, and one `cu_seqlens`."""
     packed = PackedSequences(corpus(2), sequence_length=50, eos=99)
-    build = DeviceBatchBuilder(Stream(packed.to("cpu"), seed=5), torch.device("cpu"))
-    positions = np.arange(2 * len(packed) + 3)
-    expected = as_tensors(Stream(packed, seed=5).gather(positions), {})
-    check_equal(build(positions).batches[0], expected)
+    host, other = (
+        Loader(Mixture({"one": (part, 1)}, seed=5), batch_size=2 * len(packed) + 3, max_steps=3)
+        for part in (packed, packed.to("cpu"))
+    )
+    for one, two in zip(host, other, strict=True):
+        check_equal(two, one)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +126,8 @@ def test_tokens_take_few_bytes_and_keep_their_values(
     documents = [[tokens * 4, tokens] for _ in dtypes]
     packed = PackedSequences(ModelCorpus(documents, dtypes), sequence_length=2, eos=3)
     moved = packed.to("cpu")
-    assert inside(moved, "tokens").dtype == stored
+    framed = len(dtypes) * (5 * len(tokens) + 2)
+    assert sum(held_tensors(moved).values()) == framed * np.dtype(stored).itemsize
     numbers = np.arange(len(packed))
     check_equal(moved.gather_tensors(numbers), as_tensors(packed.gather(numbers), {}))
 
@@ -143,7 +139,7 @@ def test_frames_widen_the_stored_dtype() -> None:
             ModelCorpus([[[1, 2], [3]]], ["uint8"]), sequence_length=2, eos=eos
         )
         moved = packed.to("cpu")
-        assert inside(moved, "tokens").dtype == stored
+        assert sum(held_tensors(moved).values()) == 5 * np.dtype(stored).itemsize
         check_equal(moved.gather_tensors([0, 1]), as_tensors(packed.gather([0, 1]), {}))
 
 
@@ -157,18 +153,21 @@ def test_a_token_that_does_not_fit_is_refused_when_it_moves() -> None:
 
 def test_tokens_are_copied_some_at_a_time() -> None:
     """Copies that end within documents, with one token left, give the same tokens."""
-    packed = PackedSequences(corpus(3), sequence_length=16, eos=99)
-    expected = inside(packed.to("cpu"), "tokens").bits
-    for count in (1, 7, int(inside(packed, "layout").sizes[0]) - 1):
+    data = corpus(3)
+    packed = PackedSequences(data, sequence_length=16, eos=99)
+    numbers = np.arange(len(packed))
+    expected = as_tensors(packed.gather(numbers), {})
+    for count in (1, 7, int(data.shard_tokens[0] + data.shard_documents[0]) - 1):
         with planted("device.TOKENS_AT_A_TIME", count):
-            assert torch.equal(inside(packed.to("cpu"), "tokens").bits, expected)
+            moved = packed.to("cpu")
+        check_equal(moved.gather_tensors(numbers), expected)
 
 
 def test_the_mixed_order_shares_the_tokens() -> None:
     """`shuffled` copies no tokens, and keeps an order that is mixed."""
     moved = PackedSequences(corpus(3), sequence_length=16, eos=99).to("cpu")
     mixed = moved.shuffled()
-    assert inside(mixed, "tokens") is inside(moved, "tokens")
+    assert held_tensors(mixed) == held_tensors(moved)
     assert mixed.shuffled() is mixed
     assert mixed.packed.options.order == "mixed"
 
@@ -198,22 +197,28 @@ def test_padded_sequences_are_shared_by_the_mixed_order() -> None:
     source = PackedSequences(corpus(3), sequence_length=16, padded=True).to("cpu")
     mixed = source.shuffled()
     assert mixed.packed.options.order == "mixed"
-    assert inside(mixed, "tokens") is inside(source, "tokens")
-    assert inside(mixed, "padded") is inside(source, "padded") is not None
-    assert inside(mixed.at_epoch(2, seed=1), "order")().borders is inside(source, "padded").borders
+    held = held_tensors(source)
+    assert held_tensors(mixed) == held
+    assert len(held) == 4  # Tokens, and of the segments their borders and shifts, and what is held.
+    mixed.at_epoch(2, seed=1).gather_tensors([0])
+    # An epoch has the numbers of its sequences.
+    of_epoch = held_tensors(mixed).items() - held.items()
+    assert [nbytes for _, nbytes in of_epoch] == [8 * len(mixed)]
 
 
 def test_device_bytes_are_known_before_anything_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes are those of tokens and of two epochs, and what does not fit is refused."""
-    packed = PackedSequences(corpus(3), sequence_length=16, eos=99, order="mixed")
+    data = corpus(3)
+    tokens = int(data.shard_tokens.sum())
+    packed = PackedSequences(data, sequence_length=16, eos=99, order="mixed")
     needed = packed.device_bytes()
     orders = 2 * 8 * (2 * 120 + 1 + len(packed))
-    assert needed == inside(packed, "layout").tokens * 2 + orders
+    assert needed == (tokens + 120) * 2 + orders
     # In a report without opening a shard: in the dtype of batches.
-    assert packed.explain().device_bytes == inside(packed, "layout").tokens * 8 + orders
-    padded = PackedSequences(corpus(3), sequence_length=16, padded=True)
+    assert packed.explain().device_bytes == (tokens + 120) * 8 + orders
+    padded = PackedSequences(data, sequence_length=16, padded=True)
     stored = 2 * (120 + len(padded)) + len(padded) + 2 * len(padded)
-    assert padded.device_bytes() == inside(padded, "layout").tokens * 2 + 8 * stored
+    assert padded.device_bytes() == tokens * 2 + 8 * stored
     plant(monkeypatch, "device._free_bytes", lambda device: needed - 1)
     with pytest.raises(MemoryError, match=rf"^the tokens need {needed:,} bytes on cpu, expected"):
         packed.to("cpu")
@@ -224,14 +229,10 @@ def test_no_operation_of_a_batch_mixes_devices(way: dict[str, Any]) -> None:
     """All operations of the rows of a batch are on the device of the tokens."""
     packed = PackedSequences(corpus(3), sequence_length=16, eos=99, keys=KEYS, **way)
     source: Any = packed.to("cpu")
-    epoch = source.at_epoch(1, seed=2)
-    order, expected = inside(epoch, "order")(), epoch.gather_row_tensors([0, 1])
+    expected = source.at_epoch(1, seed=2).gather_row_tensors([0, 1])
     with FakeTensorMode():
-        assign(source, "tokens", moved(inside(source, "tokens")))
-        assign(source, "padded", moved(inside(source, "padded")))
-        source.device, order = META, moved(order)
-        with mock.patch.object(epoch, "_order", return_value=order):
-            rows = epoch.gather_row_tensors(torch.empty(2, dtype=torch.int64, device=META))
+        epoch = moved(source).at_epoch(2, seed=2)
+        rows = epoch.gather_row_tensors(torch.empty(2, dtype=torch.int64, device=META))
     assert list(rows) == list(expected)
     assert all(tensor.device == META for tensor in rows.values())
     assert all(rows[key].shape == expected[key].shape for key in expected)

@@ -17,7 +17,7 @@ import torch
 import windeck as wd
 from models.packing_model import Model, ModelCorpus
 from support.corpora import write_corpus
-from support.internals import inside, plant
+from support.internals import original, plant
 from support.packing_cases import WAYS, corpus, packing, tokens
 from support.threads import at_once
 from windeck import PackedSequences
@@ -223,13 +223,13 @@ def test_an_index_is_made_once_for_all_processes() -> None:
 def test_one_object_serves_many_seeds_by_turns(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = PackedSequences(corpus(), sequence_length=16, **way)
     made: list[tuple[int, int]] = []
-    at_epoch = type(inside(packed, "layout")).at_epoch
+    make = original("epochs.epoch_layout")
 
-    def noted(self: Any, epoch: int, seed: int) -> Any:
+    def noted(layout: Any, epoch: int, seed: int) -> Any:
         made.append((epoch, seed))
-        return at_epoch(self, epoch, seed)
+        return make(layout, epoch, seed)
 
-    monkeypatch.setattr(type(inside(packed, "layout")), "at_epoch", noted)
+    plant(monkeypatch, "epochs.epoch_layout", noted)
     parts = {f"part{number}": (packed, 1) for number in range(9)}
     mixture = wd.Mixture(parts, seed=3)
     for start in range(0, 90, 18):

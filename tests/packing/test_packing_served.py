@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.packing_model import Model, ModelCorpus
-from support.internals import place_documents
 from support.packing_cases import QUIET, corpus, models, packing
 from windeck import PackedSequences
 
@@ -146,7 +145,24 @@ def test_ranges_are_sorted_and_merged(order: Any) -> None:
     assert packed.count_served([]) == packed.count_served([(3, 3)]) == (0, 0, 0)
 
 
-def test_documents_are_placed_by_their_tokens() -> None:
-    firsts, lasts = place_documents(np.array([0, 2, 0, 1, 3]))
-    assert firsts.tolist() == [0, 0, 1, 2, 3]
-    assert lasts.tolist() == [0, 1, 1, 2, 5]
+def test_an_empty_document_is_served_with_the_token_before_it() -> None:
+    data = ModelCorpus([[[], [1, 2], [], [3], [4, 5, 6], []]], ["int32"])
+    packed = PackedSequences(data, sequence_length=1)
+    size = len(packed)
+    for epoch in range(20):
+        at = packed.at_epoch(epoch)
+        held: dict[Any, list[int]] = {}
+        for number in range(size):
+            for piece in at.documents(number):
+                held.setdefault(piece[:3], []).append(number)
+        # Of the empty documents alone.
+        begun, finished = [], []
+        for stop in range(size + 1):
+            found: Any = at.count_served([(0, stop)])
+            begun.append(found.begun - sum(min(of) < stop for of in held.values()))
+            finished.append(found.finished - sum(max(of) < stop for of in held.values()))
+        assert begun == sorted(begun)
+        assert begun[1] >= finished[1]
+        # A sequence has a token and its target, which the next one begins with.
+        assert finished[2:-1] == begun[1:-2]
+        assert begun[-1] == finished[-1] <= 3

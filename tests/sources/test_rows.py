@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from models.oracle import Numbers, Turn
 from models.packed_model import Packed, assert_same
-from support.internals import BatchBuilder, PinnedGather, assign, stream_members
+from support.host_gpu import host_gpu
 from windeck import IterDataset, Loader, MapDataset, Stream, collate
 from windeck.sources import RowSource
 
@@ -159,17 +159,21 @@ def test_the_buffer_goes_to_the_device_and_views_are_made_there() -> None:
     assert batch["inputs"].shape == batch["targets"].shape == (3, 4)
 
 
-def test_pinned_rows_are_written_in_place_and_presented_afterwards() -> None:
-    packed = Packed(LENGTHS)
-    stream = Stream(packed, seed=2)
-    members = stream_members(stream)
-    builder = BatchBuilder(members)
-    assign(builder, "pinned", PinnedGather(members.methods, pin=False))
-    for positions in ([0, 1, 2], [4, 5, 6, 7], []):
-        before = packed.outs
-        batch = builder(np.array(positions, np.int64)).batches[0]
-        assert_same(batch, expected(packed, positions, 2))
-        assert packed.outs > before
+def test_pinned_rows_are_written_in_place_and_presented_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed, lengths = Packed(LENGTHS), []
+    options: dict[str, Any] = {"batch_size": 1, "shuffle": True, "seed": 2, "prefetch": 0}
+    host_gpu(monkeypatch)
+    for rank in range(4):
+        ranks: Any = {"rank": rank, "world_size": 4}
+        pinned = Loader(packed, **options, **ranks, pin_memory=True)
+        before, batches = packed.outs, list(pinned)
+        assert packed.outs >= before + len(batches)
+        for one, other in zip(batches, Loader(packed, **options, **ranks), strict=True):
+            assert_same(one, other)
+        lengths.append([len(batch["inputs"]) for batch in batches])
+    assert lengths == [[1, 0], [1, 1], [1, 0], [1, 1]]
 
 
 def test_a_map_dataset_fetches_rows_and_shows_views() -> None:

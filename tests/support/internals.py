@@ -3,8 +3,8 @@
 Tests import what a package offers from the package. What no package offers is named here alone, so
 that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
 and that the lists only shrink. They have three kinds of names: functions and classes that are
-compared with a model by themselves, `from support.internals import philox`; what is replaced, as
-`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(loop, "ahead")`.
+compared with a model by themselves, and are imported from here; what is replaced, as
+`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(store, "db")`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from windeck._util.options import NOTES as OPTION_NOTES
     from windeck._util.options import WORDS as OPTION_WORDS
-    from windeck._util.threads import is_held as is_held
     from windeck.documents.checking import FileChecker as FileChecker
     from windeck.documents.counts import DeclaredCounts as DeclaredCounts
     from windeck.documents.counts import footer_counts as footer_counts
@@ -57,37 +56,15 @@ if TYPE_CHECKING:
     from windeck.io.remote import _classify as classify_error
     from windeck.io.remote import mount_url as mount_url
     from windeck.io.row_reader import _Workers as Workers
-    from windeck.loader.batch import BatchBuilder as BatchBuilder
-    from windeck.loader.batch import PinnedGather as PinnedGather
-    from windeck.loader.batch import split_rows as split_rows
-    from windeck.loader.batch import split_tensor as split_tensor
-    from windeck.loader.device import DeviceBatchBuilder as DeviceBatchBuilder
-    from windeck.loader.device import DeviceOrder as DeviceOrder
-    from windeck.loader.device import builder_on_device as builder_on_device
-    from windeck.loader.pace import Pace as Pace
-    from windeck.loader.prefetch import Prefetcher as Prefetcher
-    from windeck.loader.row_random import philox as philox
-    from windeck.loader.schedule import Slots as Slots
-    from windeck.loader.schedule import SlotSchedule as SlotSchedule
-    from windeck.loader.schedule import assign_slots as assign_slots
-    from windeck.loader.schedule import own_ranges as own_ranges
-    from windeck.loader.sharding import Exclusions as Exclusions
-    from windeck.loader.sharding import Sharding as Sharding
-    from windeck.loader.weights import exact_shares as exact_shares
-    from windeck.loader.weights import slot_counts as slot_counts
-    from windeck.packing.served import place_documents as place_documents
     from windeck.preparation.engines import run_tasks as run_tasks
     from windeck.preparation.plan import SourceFile as SourceFile
     from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
     from windeck.preparation.stored_scalers import scaler_to_arrow as scaler_to_arrow
     from windeck.preparation.widening import wider_types as wider_types
-    from windeck.sources.members import source_members as source_members
-    from windeck.sources.members import stream_members as stream_members
     from windeck.table.first_pass import FirstPass as FirstPass
     from windeck.table.first_pass import _decode as decode_first_pass
     from windeck.table.first_pass import _encode as encode_first_pass
     from windeck.table.group_cache import GroupCache as GroupCache
-    from windeck.windows.index import WindowSpan as WindowSpan
 
 #: The imported names that differ from the names in windeck.
 __all__ = [
@@ -203,10 +180,9 @@ MODULE_OF = {
     "prefetch._stop_all": "windeck.loader.prefetch",
     "prefetch.perf_counter": "windeck.loader.prefetch",
     "shared_position.__file__": "windeck.loader.shared_position",
-    "shared_position._main_process": "windeck.loader.shared_position",
-    "shared_position.get_worker_info": "windeck.loader.shared_position",
     "device.TOKENS_AT_A_TIME": "windeck.packing.device",
     "global_shuffle.LARGE_BLOCK": "windeck.packing.global_shuffle",
+    "epochs.epoch_layout": "windeck.packing.epochs",
     "layout.MAX_PARTS": "windeck.packing.epochs",
     "prepared_files.write_parquet": "windeck.preparation.prepared_files",
     "sorted_files.write_batches": "windeck.preparation.sorted_files",
@@ -236,42 +212,13 @@ MODULE_OF = {
 #: Private attributes of objects that tests read or set, without the underscore.
 ATTRIBUTES = {
     "ahead",
-    "batches",
-    "copy_stream",
-    "creator",
     "db",
     "decoded",
-    "gatherer",
-    "heads",
     "held",
-    "keys",
-    "layout",
     "lock",
-    "loops",
-    "memory",
-    "noted",
     "number",
-    "order",
-    "padded",
-    "pending",
-    "pinned",
-    "ready",
-    "record",
-    "rows",
-    "seconds",
-    "sharding",
-    "shared",
-    "slots",
     "spare",
-    "spec",
-    "starts",
-    "stops",
-    "streamed_windows",
-    "taking",
     "task",
-    "threads",
-    "tokens",
-    "values",
     "write",
 }
 

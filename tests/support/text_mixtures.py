@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import floor, lcm
+from math import lcm
 
+from models import mixture_model
 from models.mixture_model import Shared
 from models.text_oracle import AnyStream, Place
 
@@ -33,28 +34,9 @@ def slot_counts(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def slots(weights: Mapping[str, float]) -> list[str]:
-    """Return one period, by Tijdeman's chairman assignment.
-
-    With k parts, part i has the share f of all slots and x of those before slot t (the first is 1).
-    It may have slot t when f * t - x is at least 1 / (2k - 2), and needs its next one before that
-    grows beyond 1 - 1 / (2k - 2); of those that may, the one whose last chance comes first gets it,
-    and of equals the first.
-    """
-    counts = {name: count for name, count in slot_counts(weights).items() if count}
-    period = sum(counts.values())
-    least = Fraction(1, max(1, 2 * len(counts) - 2))
-    table: list[str] = []
-    served = dict.fromkeys(counts, 0)
-    for slot in range(1, period + 1):
-        chances = {
-            name: floor((1 - least + served[name]) * period / count)
-            for name, count in counts.items()
-            if Fraction(count * slot, period) - served[name] >= least
-        }
-        chosen = min(chances, key=lambda name: chances[name])
-        served[chosen] += 1
-        table.append(chosen)
-    return table
+    """Return the names of the parts in one period."""
+    names = list(weights)
+    return [names[part] for part in mixture_model.slots([*slot_counts(weights).values()])]
 
 
 def shares_of(weights: Mapping[str, float]) -> list[Fraction]:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import windeck as wd
-from support.internals import inside, original, plant
+from support.internals import original, plant
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
 from windeck.table import StreamedTable
 
@@ -149,33 +149,28 @@ def test_states_of_other_tables_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The number of windows of the source, and of the group, of each group that is read."""
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
+    """The reader of each group that is read, and the number of windows in it."""
     found = []
     load = original("streamed.BlockedWindows.load")
 
     def counted(self: Any, blocks: tuple[int, ...], *queued: Any) -> Any:
-        group = load(self, blocks, *queued)
-        found.append(
-            (
-                int(self.block_offsets[-1]),
-                int((inside(group, "stops") - inside(group, "starts")).sum()),
-            )
-        )
-        return group
+        found.append((self, int(np.diff(self.block_offsets)[list(blocks)].sum())))
+        return load(self, blocks, *queued)
 
     plant(monkeypatch, "streamed.BlockedWindows.load", counted)
     return found
 
 
-def held_groups(windows: wd.Windows) -> list[tuple[int, ...]]:
+def held_groups(windows: wd.Windows, loaded: list[tuple[Any, int]]) -> list[tuple[int, ...]]:
     """Return the groups of windows that are in memory."""
     assert isinstance(windows.table, StreamedTable)
-    return windows.table.groups.held(inside(windows, "gatherer").windows)
+    readers = {id(one): one for one, _ in loaded if one.block_offsets[-1] == len(windows)}
+    return [group for one in readers.values() for group in windows.table.groups.held(one)]
 
 
 def test_each_window_is_read_once_an_epoch_also_at_the_border(
-    tmp_path: Path, loaded: list[tuple[int, int]]
+    tmp_path: Path, loaded: list[tuple[Any, int]]
 ) -> None:
     paths = grown_files(tmp_path, "parquet", 0)
     small, large = (windows_of(some, group_bytes=200)[1] for some in (paths[:2], paths))
@@ -183,21 +178,22 @@ def test_each_window_is_read_once_an_epoch_also_at_the_border(
     end = 2 * len(small) + len(large)
     for position in range(end - 1):
         stream.gather([position])
-        of_small = held_groups(small)
+        of_small = held_groups(small, loaded)
         assert len(of_small) <= 2
         # What is not served any more does not stay in memory.
         assert not (of_small and position >= 2 * len(small))
     # The next epoch's first group may have been read ahead.
     sizes = {len(small): 0, len(large): 0}
-    for size, windows in loaded:
-        sizes[size] += windows
+    for reader, windows in loaded:
+        sizes[int(reader.block_offsets[-1])] += windows
     assert sizes[len(small)] == 2 * len(small)
     assert len(large) <= sizes[len(large)] < 2 * len(large)
     # Back again, as after a resume.
     assert (
         stream.gather([0])["start"].tolist() == small.gather(stream.samples([0]))["start"].tolist()
     )
-    assert not held_groups(large)
+    assert held_groups(small, loaded)
+    assert not held_groups(large, loaded)
 
 
 def test_explain_io_counts_both_tables(tmp_path: Path) -> None:

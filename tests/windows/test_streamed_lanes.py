@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from support.internals import inside
+from support.internals import original, plant
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
 
 OPTIONS: dict[str, Any] = {
@@ -45,8 +46,8 @@ def test_ranks_in_lanes_give_the_batches_of_memory_and_read_groups_once(
         for one, other in zip(*loaders, strict=True):
             assert_same(one, other)
         reads += streamed.groups.reads
-        blocked = inside(windows, "streamed_windows")
-        groups = -(-len(blocked.block_bytes) // blocked.blocks_in_group)
+        in_group = windows.default_order.keywords["blocks_in_buffer"]  # type: ignore[attr-defined]
+        groups = -(-len(windows.block_bytes) // in_group)
     assert groups > 10
     # A lane may begin and end inside of a group, and the last step of an epoch is dealt otherwise.
     assert groups <= reads <= groups + lanes + 2 * world
@@ -76,7 +77,11 @@ def test_resume_in_lanes_at_another_world_size(files: list[Path]) -> None:
 
 def test_a_budget_for_one_lane_is_refused_for_several(files: list[Path]) -> None:
     _, streamed = read_both(files, group_bytes=800)
-    least = inside(wd.Windows(streamed, **OPTIONS), "streamed_windows").least_budget
+    told = re.search(
+        r"least memory_budget is ([\d,]+)", str(wd.Windows(streamed, **OPTIONS).explain())
+    )
+    assert told is not None
+    least = int(told[1].replace(",", ""))
     _, tight = read_both(files, group_bytes=800, memory_budget=least)
     windows = wd.Windows(tight, **OPTIONS)
     assert len(next(iter(wd.Loader(windows, batch_size=16, shuffle=True)))["past_target"]) == 16
@@ -125,22 +130,28 @@ def test_places_in_lanes_are_those_of_the_inner_order() -> None:
                 assert set(ends[lane == one].tolist()) == {mine[0] + len(mine)}
 
 
-def noted_loads(blocked: Any) -> list[tuple[int, ...]]:
-    """Return a list to which the blocks of each group that is read are added."""
-    read: list[tuple[int, ...]] = []
-    load = blocked.load
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The blocks of each group that is read."""
+    found: list[tuple[int, ...]] = []
+    load = original("streamed.BlockedWindows.load")
 
-    def noted(blocks: tuple[int, ...], *queued: Any) -> Any:
-        read.append(blocks)
-        return load(blocks, *queued)
+    def noted(self: Any, blocks: tuple[int, ...], *queued: Any) -> Any:
+        found.append(blocks)
+        return load(self, blocks, *queued)
 
-    blocked.load = noted
-    return read
+    plant(monkeypatch, "streamed.BlockedWindows.load", noted)
+    return found
 
 
 @pytest.mark.parametrize(("world", "batch", "lanes", "unit"), [(2, 8, 4, 4), (4, 4, 4, 4)])
 def test_no_group_is_read_that_no_window_of_a_rank_is_in(
-    files: list[Path], world: int, batch: int, lanes: int, unit: int
+    files: list[Path],
+    world: int,
+    batch: int,
+    lanes: int,
+    unit: int,
+    read: list[tuple[int, ...]],
 ) -> None:
     for rank in range(world):
         _, streamed = read_both(files, group_bytes=800)
@@ -148,11 +159,9 @@ def test_no_group_is_read_that_no_window_of_a_rank_is_in(
         order = in_lanes(windows, lanes, unit)
         options: dict[str, Any] = {"rank": rank, "world_size": world, "drop_last": True}
         loader = wd.Loader(windows, batch_size=batch, order=order, **options)
-        blocked = inside(windows, "streamed_windows")
-        read = noted_loads(blocked)
-        places = inside(loader, "sharding")().run_positions(0, rank, range(len(loader)))
-        samples = order(len(windows), seed=0, epoch=0).take(places)
+        samples = np.concatenate([loader.samples(step) for step in range(len(loader))])
         used = set(windows.blocks_of(samples)[1].tolist())
+        read.clear()
         for _ in loader:
             pass
         # Each group once, but those at a border of two lanes of this rank, which ends one of them

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import windeck as wd
-from support.internals import WindowSpan
 from support.window_tables import table_of
 from windeck.sources import Source
 
@@ -35,14 +34,6 @@ def test_stride_begins_anew_in_every_series() -> None:
     assert w.window_starts().tolist() == [0, 3, 7, 10, 13, 16]
     assert [w.locate(i) for i in (1, 2)] == [(0, 3), (1, 7)]
     assert wd.Windows(table_of(20), context_length=3, stride=2**61).window_starts().tolist() == [0]
-
-
-def test_windows_before_a_row_are_counted() -> None:
-    runs = WindowSpan(3, stride=3).runs(np.array([0, 7, 9, 20]))
-    starts = [0, 3, 9, 12, 15]
-    assert runs.total == len(starts)
-    for row in range(-2, 22):
-        assert runs.count_before(row) == sum(start < row for start in starts)
 
 
 def test_padded_windows_begin_before_their_series() -> None:

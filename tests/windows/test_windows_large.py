@@ -92,9 +92,10 @@ def test_dilation_of_a_single_step_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 1000])
+@pytest.mark.parametrize("stride", [1, 3])
 @pytest.mark.filterwarnings("ignore:.*lost every window:UserWarning")
 def test_filters_do_not_depend_on_the_rows_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, rows: int
+    monkeypatch: pytest.MonkeyPatch, rows: int, stride: int
 ) -> None:
     rng = np.random.default_rng(3)
     load = rng.normal(size=900)
@@ -107,6 +108,7 @@ def test_filters_do_not_depend_on_the_rows_at_a_time(
         "context_length": 6,
         "prediction_length": 2,
         "dilation": 2,
+        "stride": stride,
         "pad": True,
         "max_missing": 0.3,
         "max_gap": 2,
