@@ -36,25 +36,7 @@ if TYPE_CHECKING:
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.tree import lines as tree_lines
-    from windeck.documents.checking import FileChecker as FileChecker
-    from windeck.documents.counts import DeclaredCounts as DeclaredCounts
     from windeck.documents.counts import footer_counts as footer_counts
-    from windeck.documents.counts import normal_path as normal_path
-    from windeck.documents.counts import read_counts as read_counts
-    from windeck.documents.discovery import discover as discover
-    from windeck.documents.discovery import first_unmatched as first_unmatched
-    from windeck.documents.discovery import parse_patterns as parse_patterns
-    from windeck.documents.discovery import path_filter as path_filter
-    from windeck.documents.mds import _parse_index as parse_mds_index
-    from windeck.documents.mds import find_shards as find_mds_shards
-    from windeck.documents.megatron import find_shards as find_megatron_shards
-    from windeck.documents.readers import DocumentOptions as DocumentOptions
-    from windeck.documents.readers import open_shard as open_shard
-    from windeck.documents.token_files import read_array as read_array
-    from windeck.documents.tokenization import tokenize as tokenize
-    from windeck.documents.tokenization import tokenizer_name as tokenizer_name
-    from windeck.documents.verification import combine_digests as combine_digests
-    from windeck.documents.verification import file_digest as file_digest
     from windeck.io.blocks import RangedIpcFile as RangedIpcFile
     from windeck.io.blocks import RangedParquetFile as RangedParquetFile
     from windeck.io.blocks import unchanged as unchanged
@@ -91,10 +73,6 @@ if TYPE_CHECKING:
     from windeck.loader.weights import slot_counts as slot_counts
     from windeck.packing.served import place_documents as place_documents
     from windeck.preparation.engines import run_tasks as run_tasks
-    from windeck.preparation.plan import SourceFile as SourceFile
-    from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
-    from windeck.preparation.stored_scalers import scaler_to_arrow as scaler_to_arrow
-    from windeck.preparation.widening import wider_types as wider_types
     from windeck.sources.members import source_members as source_members
     from windeck.sources.members import stream_members as stream_members
     from windeck.table.first_pass import FirstPass as FirstPass
@@ -112,10 +90,7 @@ __all__ = [
     "classify_error",
     "decode_first_pass",
     "encode_first_pass",
-    "find_mds_shards",
-    "find_megatron_shards",
     "lock_number",
-    "parse_mds_index",
     "s3_options",
     "tree_lines",
 ]
@@ -186,10 +161,8 @@ MODULE_OF = {
     "mds._CHUNK_BYTES": "windeck.documents.mds",
     "megatron._CHUNK": "windeck.documents.megatron",
     "nanogpt._CHUNK_BYTES": "windeck.documents.nanogpt",
-    "nanogpt.read_array": "windeck.documents.nanogpt",
     "readers.DocumentOptions.open": "windeck.documents.readers",
     "token_files.map_documents": "windeck.documents.token_files",
-    "token_files.read_exactly": "windeck.documents.token_files",
     "tokenization._BATCH_CHARACTERS": "windeck.documents.tokenization",
     "blocks.GAP_BYTES": "windeck.io.blocks",
     "blocks.RangedIpcFile.batches": "windeck.io.blocks",
