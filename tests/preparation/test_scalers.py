@@ -145,9 +145,9 @@ def with_column(table: Any, name: str, values: Any) -> bytes:
 def damaged(content: bytes) -> bytes:
     """Return an Arrow file with a number changed."""
     table = pa.ipc.open_file(content).read_all()
-    means = np.array(table["0.mean"])
+    means = table["0.mean"].to_numpy().copy()
     means[0] += 1
-    return with_column(table, "0.mean", means)
+    return with_column(table, "0.mean", pa.array(means))
 
 
 @pytest.mark.parametrize("change", [damaged, lambda content: content[:-9], lambda content: b""])

@@ -137,7 +137,7 @@ def test_other_types_differ(tmp_path: Path, name: str, one: Any, other: Any) -> 
 
 
 def test_equal_types_stay_as_they_are(tmp_path: Path) -> None:
-    types = {"site": pa.int8(), "load": pa.float32(), "time": pa.timestamp("s")}
+    types = {"site": pa.int8(), "load": pa.float32(), "time": pa.timestamp("ms")}
     tables = [rows_of(3 * n).select(list(types)).cast(pa.schema(types)) for n in range(2)]
-    stored = {"site": "int8", "load": "float", "time": "timestamp[s]"}
+    stored = {"site": "int8", "load": "float", "time": "timestamp[ms]"}
     assert prepared(tmp_path, *tables).columns == stored
