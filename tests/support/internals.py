@@ -42,16 +42,8 @@ if TYPE_CHECKING:
     from windeck.io.blocks import unchanged as unchanged
     from windeck.io.cache import _lock_number as lock_number
     from windeck.io.cache import object_key as object_key
-    from windeck.io.clients import ArrowClient as ArrowClient
-    from windeck.io.clients import FsspecClient as FsspecClient
-    from windeck.io.clients import WrongAnswer as WrongAnswer
-    from windeck.io.clients import _s3_options as s3_options
-    from windeck.io.clients import connect as connect
     from windeck.io.footers import ipc_layout as ipc_layout
     from windeck.io.ranges import merge_ranges as merge_ranges
-    from windeck.io.remote import Mount as Mount
-    from windeck.io.remote import _classify as classify_error
-    from windeck.io.remote import mount_url as mount_url
     from windeck.io.row_reader import _Workers as Workers
     from windeck.loader.batch import BatchBuilder as BatchBuilder
     from windeck.loader.batch import PinnedGather as PinnedGather
@@ -87,11 +79,9 @@ __all__ = [
     "OPTION_NOTES",
     "OPTION_WORDS",
     "Workers",
-    "classify_error",
     "decode_first_pass",
     "encode_first_pass",
     "lock_number",
-    "s3_options",
     "tree_lines",
 ]
 
