@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
+from support.corpora import stated_counts
 from support.internals import plant
 from support.token_files import mds_config, mds_shard, mds_value, write_mds, write_mds_index
 from windeck import Documents
@@ -42,17 +43,8 @@ def path_of(folder: Path, shard: int = 0) -> str:
 
 def counted(folder: Path, **options: Any) -> tuple[int, int] | None:
     """Return documents and tokens of a shard that is not read; None if its samples have to be."""
-
-    def refuse(*_: object) -> None:
-        raise NotImplementedError
-
-    with pytest.MonkeyPatch.context() as context:
-        plant(context, "readers.DocumentOptions.open", refuse)
-        try:
-            documents = Documents(folder, **options)
-        except NotImplementedError:
-            return None
-    return len(documents), int(documents.shard_tokens.sum())
+    documents = stated_counts(folder, **options)
+    return documents and (len(documents), int(documents.shard_tokens.sum()))
 
 
 @given(
@@ -328,7 +320,7 @@ class TestIndex:
 class TestDamagedShards:
     @pytest.mark.parametrize("encoding", ["ndarray", "ndarray:uint16", "bytes"])
     def edit_every_byte(self, folder: Path, lengths: list[int], **options: Any) -> tuple[int, int]:
-        """Change a bit of each byte; return how many edits are refused, and how many are values."""
+        """Change a bit of each byte; return the numbers of edits refused, and of values."""
         path, messages = Path(path_of(folder)), []
         whole = path.read_bytes()
         for place in range(len(whole)):

@@ -151,7 +151,7 @@ def chained(error: Exception, cause: Exception) -> Exception:
 )
 @pytest.mark.usefixtures("quick_retries")
 def test_errors_of_libraries(error: Exception, expected: str) -> None:
-    """What a file system raises is repeated, or is another error at once."""
+    """An error of a file system is repeated, or raised as another one at once."""
     requests = []
 
     class Failing(fsspec.AbstractFileSystem):  # type: ignore[misc]

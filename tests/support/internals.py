@@ -36,13 +36,7 @@ if TYPE_CHECKING:
     from windeck.cli.page.contents import collect as collect
     from windeck.cli.page.limits import Limits as Limits
     from windeck.cli.tree import lines as tree_lines
-    from windeck.documents.counts import footer_counts as footer_counts
-    from windeck.io.blocks import RangedIpcFile as RangedIpcFile
-    from windeck.io.blocks import RangedParquetFile as RangedParquetFile
     from windeck.io.blocks import unchanged as unchanged
-    from windeck.io.cache import _lock_number as lock_number
-    from windeck.io.cache import object_key as object_key
-    from windeck.io.footers import ipc_layout as ipc_layout
     from windeck.io.ranges import merge_ranges as merge_ranges
     from windeck.io.row_reader import _Workers as Workers
     from windeck.loader.batch import BatchBuilder as BatchBuilder
@@ -81,7 +75,6 @@ __all__ = [
     "Workers",
     "decode_first_pass",
     "encode_first_pass",
-    "lock_number",
     "tree_lines",
 ]
 
