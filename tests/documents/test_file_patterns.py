@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.internals import first_unmatched, parse_patterns, path_filter
+from support.corpora import write_counts, write_lists
+from windeck import Documents
 
-PATHS = [
-    "/".join(parts)
-    for depth in (1, 2, 3)
-    for parts in itertools.product(("a", "ab", "b1", "x.part1.arrow"), repeat=depth)
+FOLDERS = [
+    "".join(f"{name}/" for name in names)
+    for depth in range(4)
+    for names in itertools.product(("a", "ab", "b1"), repeat=depth)
 ]
+PATHS = sorted(f"{folder}{name}" for folder in FOLDERS for name in ("x.arrow", "y2.arrow"))
 PATTERNS = ["a", "a/b1", "*", "a*", "?", "a/*", "**", "**/b1", "a/**", "a/**/x.*", "*/b[0-9]"]
-PATTERNS += ["[ab]*/**/*.part1.arrow", "**/a/**/b1", "a/**/**/b1", "**/*"]
+PATTERNS += ["[ab]*/**/*2.arrow", "**/a/**/b1", "a/**/**/b1", "**/*", "?.arrow", "a/x.arrow"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a file of one document for each of the paths."""
+    root = tmp_path_factory.mktemp("corpus")
+    for path in PATHS:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        write_lists(root / path, [[1]])
+    # With counts of all files, none of them has to be read.
+    write_counts(root, ["dataset/filename,documents,tokens", *(f"{path},1,1" for path in PATHS)])
+    return root
+
+
+def selected(root: Path, files: Any) -> list[str]:
+    """Return the paths of the shards that patterns select."""
+    documents = Documents(root, files=files)
+    shards = map(documents.shard_path, range(len(documents)))
+    return sorted(os.path.relpath(shard, root) for shard in shards)
 
 
 def model(pattern: str) -> re.Pattern[str]:
@@ -33,39 +55,38 @@ def model(pattern: str) -> re.Pattern[str]:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_each_pattern_against_its_regular_expression(pattern: str) -> None:
-    is_selected = path_filter((pattern,))
+def test_each_pattern_against_its_regular_expression(pattern: str, corpus: Path) -> None:
     expected = [path for path in PATHS if model(pattern).fullmatch(f"{path}/")]
-    assert [path for path in PATHS if is_selected(path)] == expected
+    assert selected(corpus, pattern) == expected
     assert expected  # or the test would show nothing
 
 
-def test_several_patterns_mean_what_any_of_them_means() -> None:
-    is_selected = path_filter(("a/b1", "b*"))
-    assert {path for path in PATHS if is_selected(path)} == {
-        path for path in PATHS if path_filter(("a/b1",))(path) or path_filter(("b*",))(path)
-    }
+def test_several_patterns_mean_what_any_of_them_means(corpus: Path) -> None:
+    both = selected(corpus, ["a/b1", "b*"])
+    assert both == sorted({*selected(corpus, "a/b1"), *selected(corpus, "b*")})
 
 
-def test_all_of_it() -> None:
-    assert all(map(path_filter(None), PATHS))
-    assert all(map(path_filter(parse_patterns("./")), PATHS))
+@pytest.mark.parametrize("files", [None, "./", [Path("."), "a"]])
+def test_all_of_it(files: Any, corpus: Path) -> None:
+    assert selected(corpus, files) == PATHS
 
 
-def test_names_with_magic_in_them_may_be_named() -> None:
-    assert path_filter(("dataset=a/x[1].arrow",))("dataset=a/x[1].arrow")
+def test_names_with_magic_in_them_may_be_named(tmp_path: Path) -> None:
+    write_lists(tmp_path / "x[1].arrow", [[1]])
+    write_lists(tmp_path / "y.arrow", [[1]])
+    assert selected(tmp_path, "x[1].arrow") == ["x[1].arrow"]
 
 
-def test_which_pattern_means_nothing() -> None:
-    assert first_unmatched(("a", "a/*", "**"), PATHS) is None
-    assert first_unmatched(("a", "c", "d"), PATHS) == "c"
-    assert first_unmatched(("a", "c*/x"), PATHS) == "c*/x"
+@pytest.mark.parametrize("pattern", ["c", "c*/x.arrow", "a/x", "a/b1/y3.arrow"])
+def test_which_pattern_means_nothing(pattern: str, corpus: Path) -> None:
+    message = f"no shard below {str(corpus)!r} matches {pattern!r} of `files`"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
+        Documents(corpus, files=["a", "a/*", "**", pattern, "d"])
 
 
-def test_forms_of_the_argument() -> None:
-    assert parse_patterns(None) is None
-    assert parse_patterns("./dataset=a//x/") == ("dataset=a/x",)
-    assert parse_patterns([Path("a"), "b"]) == ("a", "b")
+def test_forms_of_the_argument(corpus: Path) -> None:
+    assert selected(corpus, "./a//b1/") == selected(corpus, [Path("a/b1")])
+    assert selected(corpus, ("a/../b1", Path("a"))) == selected(corpus, ["a", "b1"])
 
 
 @pytest.mark.parametrize(
@@ -79,6 +100,6 @@ def test_forms_of_the_argument() -> None:
         ("a/../../b", ValueError, "`files` must hold globs relative to the root, got '../b'"),
     ],
 )
-def test_what_is_no_pattern(files: Any, error: type[Exception], message: str) -> None:
+def test_what_is_no_pattern(files: Any, error: type[Exception], message: str, corpus: Path) -> None:
     with pytest.raises(error, match=f"^{message}"):
-        parse_patterns(files)
+        Documents(corpus, files=files)

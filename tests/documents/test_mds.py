@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import struct
 import tempfile
@@ -17,9 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
-from support.internals import DocumentOptions, find_mds_shards, parse_mds_index, plant
-from support.token_files import mds_config, mds_shard, mds_value, write_mds
+from support.corpora import stated_counts
+from support.internals import plant
+from support.token_files import mds_config, mds_shard, mds_value, write_mds, write_mds_index
 from windeck import Documents
+from windeck._core import TokenShard
 
 DOCS = [[1, 2, 3], [4], [5] * 300, [6, 7]]
 OTHERS = {
@@ -29,12 +32,19 @@ OTHERS = {
 }
 
 
-def options(dtype: str | None = None, column: str = "tokens") -> DocumentOptions:
-    return DocumentOptions.validated(column, None, 0, (), None, None, dtype)
+def opened(folder: Path, **options: Any) -> TokenShard:
+    """Open the first shard of a folder."""
+    return Documents(folder, **options).open(0)
 
 
 def path_of(folder: Path, shard: int = 0) -> str:
     return next(str(path) for path in sorted(folder.glob(f"shard.{shard:05}.mds*")))
+
+
+def counted(folder: Path, **options: Any) -> tuple[int, int] | None:
+    """Return documents and tokens of a shard that is not read; None if its samples have to be."""
+    documents = stated_counts(folder, **options)
+    return documents and (len(documents), int(documents.shard_tokens.sum()))
 
 
 @given(
@@ -57,13 +67,13 @@ def test_random_documents(
 ) -> None:
     for path in tmp_path.iterdir():
         path.unlink()
-    parse_mds_index.cache_clear()  # Files of one size in one tick of the clock.
     encoding = encoding.format(dtype)
     more = {name: OTHERS[name] for name in others}
-    write_mds(tmp_path, [docs], encoding=encoding, dtype=dtype, others=more, zstd=zstd)
+    # A corpus has a token: that of another shard.
+    write_mds(tmp_path, [docs, [[1]]], encoding=encoding, dtype=dtype, others=more, zstd=zstd)
     with pytest.MonkeyPatch.context() as context:
         plant(context, "mds._CHUNK_BYTES", chunk)
-        shard = options(dtype if encoding == "bytes" else None).open(path_of(tmp_path))
+        shard = opened(tmp_path, dtype=dtype if encoding == "bytes" else None)
     is_stated = docs or encoding != "ndarray"
     model.assert_equals(shard, docs, dtype if is_stated else "int32")
     assert shard.mapped == (not zstd)
@@ -76,9 +86,9 @@ def test_lengths_around_the_widths_of_shapes(tmp_path: Path, encoding: str, leng
     docs = [list(range(length)), list(range(length, 0, -1))]
     encoding = encoding.format(length)
     write_mds(tmp_path, [docs], encoding=encoding, dtype="int32")
-    model.assert_equals(options("int32").open(path_of(tmp_path)), docs, "int32")
-    counted = options("int32").count(path_of(tmp_path))
-    assert counted == (None if encoding == "ndarray" else (2, 2 * length))
+    model.assert_equals(opened(tmp_path, dtype="int32"), docs, "int32")
+    by_sizes = None if encoding == "ndarray" else (2, 2 * length)
+    assert counted(tmp_path, dtype="int32") == by_sizes
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64"])
@@ -87,8 +97,7 @@ def test_counts_by_the_sizes_of_samples(tmp_path: Path, dtype: str) -> None:
     docs = [[1] * length for length in lengths]
     for encoding in ("bytes", f"ndarray:{dtype}"):
         write_mds(tmp_path, [docs], encoding=encoding, dtype=dtype)
-        parse_mds_index.cache_clear()
-        assert options(dtype).count(path_of(tmp_path)) == (len(docs), sum(lengths))
+        assert counted(tmp_path, dtype=dtype) == (len(docs), sum(lengths))
 
 
 def test_no_counts_by_sizes(tmp_path: Path) -> None:
@@ -103,27 +112,27 @@ def test_no_counts_by_sizes(tmp_path: Path) -> None:
     assert second > first + 1
     Path(path_of(tmp_path / "c")).write_bytes(raw)
     for name in "abc":
-        assert options().count(path_of(tmp_path / name)) is None
+        assert counted(tmp_path / name) is None
     with pytest.raises(ValueError, match="sample 0 has fewer bytes than the sizes of its columns"):
-        options().open(path_of(tmp_path / "c"))
+        opened(tmp_path / "c")
 
 
 def test_empty_documents(tmp_path: Path) -> None:
     write_mds(tmp_path, [[[], [1], []]], encoding="bytes")
-    model.assert_equals(options("uint16").open(path_of(tmp_path)), [[], [1], []], "uint16")
+    model.assert_equals(opened(tmp_path, dtype="uint16"), [[], [1], []], "uint16")
 
 
 def test_a_raw_file_beside_the_compressed_one(tmp_path: Path) -> None:
     write_mds(tmp_path, [DOCS], zstd=True)
     packed = path_of(tmp_path)
-    raw = Path(packed.removesuffix(".zstd"))
-    raw.write_bytes(pa.CompressedInputStream(packed, "zstd").read())
-    for path, mapped in ((packed, False), (str(raw), True)):
-        shard = options().open(path)
+    raw = packed.removesuffix(".zstd")
+    for path, mapped in ((packed, False), (raw, True)):
+        if mapped:
+            Path(raw).write_bytes(pa.CompressedInputStream(packed, "zstd").read())
+        shard = opened(tmp_path)
+        assert shard.name == path
         model.assert_equals(shard, DOCS, "uint16")
         assert shard.mapped == mapped
-    walked = ["index.json", raw.name, Path(packed).name]
-    assert find_mds_shards(str(tmp_path), walked) == [raw.name]
 
 
 def test_a_frame_without_its_size_and_several_frames(tmp_path: Path) -> None:
@@ -138,15 +147,14 @@ def test_a_frame_without_its_size_and_several_frames(tmp_path: Path) -> None:
     for packed in (sink.getvalue().to_pybytes(), frames):
         change_index(tmp_path, zip_data={"basename": Path(path).name, "bytes": len(packed)})
         Path(path).write_bytes(packed)
-        model.assert_equals(options().open(path), DOCS, "uint16")
+        model.assert_equals(opened(tmp_path), DOCS, "uint16")
 
 
 def change_index(folder: Path, **fields: Any) -> None:
     index = json.loads((folder / "index.json").read_text())
     for name, value in fields.items():
         index["shards"][0][name] = value
-    (folder / "index.json").write_text(json.dumps(index))
-    parse_mds_index.cache_clear()
+    write_mds_index(folder, json.dumps(index))
 
 
 @pytest.mark.parametrize("factor", [-1, 1, 10**6])
@@ -163,7 +171,8 @@ def test_more_or_fewer_bytes_than_the_index_states(tmp_path: Path, factor: int) 
     more = "more than " if factor > 0 else ""
     found = f"{min(len(changed), len(raw)):,}"
     with pytest.raises(ValueError, match=f"has {more}{found} bytes when it is decompressed"):
-        options().open(path)
+        opened(tmp_path)
+    gc.collect()
     assert pa.total_allocated_bytes() - before < 10**5
 
 
@@ -194,12 +203,10 @@ class TestIndex:
         ],
     )
     def test_bad_entries(self, tmp_path: Path, fields: dict[str, Any], message: str) -> None:
-        path = self.write(tmp_path, **fields)
+        self.write(tmp_path, **fields)
         with pytest.raises(ValueError, match=message) as refused:
-            options().open(path)
+            Documents(tmp_path)
         assert "index.json'" in str(refused.value)
-        with pytest.raises(ValueError, match=message):
-            find_mds_shards(str(tmp_path), ["index.json", Path(path).name])
 
     @pytest.mark.parametrize(
         ("fields", "error", "message"),
@@ -224,7 +231,7 @@ class TestIndex:
     ) -> None:
         path = self.write(tmp_path, **fields)
         with pytest.raises(error, match=message) as refused:
-            options().open(path)
+            Documents(tmp_path)
         assert Path(path).name in str(refused.value)
 
     def test_another_dtype_than_the_user_gave(self, tmp_path: Path) -> None:
@@ -233,9 +240,8 @@ class TestIndex:
             ("ndarray", "sample 0 has an array of another dtype than int32"),
         ):
             write_mds(tmp_path, [DOCS], encoding=encoding)
-            parse_mds_index.cache_clear()
             with pytest.raises(ValueError, match=message):
-                options("int32").open(path_of(tmp_path))
+                Documents(tmp_path, dtype="int32")
 
     def test_codecs_that_are_not_read(self, tmp_path: Path) -> None:
         path = self.write(
@@ -244,14 +250,16 @@ class TestIndex:
             zip_data={"basename": "shard.00000.mds.gz", "bytes": 3},
         )
         gz = f"{path}.gz"
-        Path(gz).write_bytes(b"abc")
+        Path(path).rename(gz)
         with pytest.raises(ValueError, match="compressed by 'gz:9'; expected no compression or z"):
-            options().checker()(gz)
+            Documents(tmp_path)
 
     def test_a_shard_that_no_index_lists(self, tmp_path: Path) -> None:
-        path = self.write(tmp_path, raw_data={"basename": "other", "bytes": 1})
+        write_mds(tmp_path, [DOCS])
+        documents = Documents(tmp_path)
+        change_index(tmp_path, raw_data={"basename": "other", "bytes": 1})
         with pytest.raises(ValueError, match=r"no index\.json in a folder of .* lists it"):
-            options().open(path)
+            documents.open(0)
 
     def test_merged_indices(self, tmp_path: Path) -> None:
         """A merged index lists the shards of folders below its own."""
@@ -262,14 +270,17 @@ class TestIndex:
             entry["raw_data"]["basename"] = f"{name}/{entry['raw_data']['basename']}"
             merged.append(entry)
         names = [entry["raw_data"]["basename"] for entry in merged]
-        walked = [*names, "00000/index.json", "00001/index.json"]
-        assert find_mds_shards(str(tmp_path), walked) == names
-        (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": merged}))
+
+        def check() -> None:
+            documents = Documents(tmp_path)
+            found = [Path(documents.shard_path(shard)) for shard in range(2)]
+            assert [str(path.relative_to(tmp_path)) for path in found] == names
+            assert [one.tolist() for one in documents] == DOCS * 2
+
+        check()
+        write_mds_index(tmp_path, json.dumps({"version": 2, "shards": merged}))
         (tmp_path / "00001/index.json").unlink()
-        walked = ["index.json", *names, "00000/index.json"]
-        assert find_mds_shards(str(tmp_path), walked) == names
-        for name in names:
-            model.assert_equals(options().open(str(tmp_path / name)), DOCS, "uint16")
+        check()
 
     def test_indices_of_several_file_systems(self) -> None:
         """One path, and one size and time, on two file systems: each has its own index."""
@@ -288,53 +299,55 @@ class TestIndex:
 
     def test_a_missing_shard(self, tmp_path: Path) -> None:
         write_mds(tmp_path, [DOCS], zstd=True)
+        Path(path_of(tmp_path)).unlink()
         with pytest.raises(FileNotFoundError, match=r"lists 'shard\.00000\.mds' and 'shard"):
-            find_mds_shards(str(tmp_path), ["index.json"])
+            Documents(tmp_path, format="mds")
 
     def test_other_files_of_that_name(self, tmp_path: Path) -> None:
         for content in ("[]", "{}", '{"shards": {}}'):
-            (tmp_path / "index.json").write_text(content)
-            parse_mds_index.cache_clear()
-            assert find_mds_shards(str(tmp_path), ["index.json"]) == []
+            write_mds_index(tmp_path, content)
+            with pytest.raises(FileNotFoundError, match="has no dataset"):
+                Documents(tmp_path, format="mds")
         for content in ('{"shards": []', "[" * 10**5):
-            (tmp_path / "index.json").write_text(content)
-            parse_mds_index.cache_clear()
+            write_mds_index(tmp_path, content)
             with pytest.raises(ValueError, match=r"index\.json' cannot be read as JSON"):
-                find_mds_shards(str(tmp_path), ["index.json"])
-        (tmp_path / "index.json").write_text('{"shards": [], "version": 1}')
-        parse_mds_index.cache_clear()
+                Documents(tmp_path, format="mds")
+        write_mds_index(tmp_path, '{"shards": [], "version": 1}')
         with pytest.raises(ValueError, match=r"index\.json' has version 1, expected 2"):
-            find_mds_shards(str(tmp_path), ["index.json"])
+            Documents(tmp_path, format="mds")
 
 
 class TestDamagedShards:
+    @pytest.mark.parametrize("encoding", ["ndarray", "ndarray:uint16", "bytes"])
+    def edit_every_byte(self, folder: Path, lengths: list[int], **options: Any) -> tuple[int, int]:
+        """Change a bit of each byte; return the numbers of edits refused, and of values."""
+        path, messages = Path(path_of(folder)), []
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            edited = bytearray(whole)
+            edited[place] ^= 1 << 6 * (place % 2)
+            path.write_bytes(edited)
+            try:
+                shard = opened(folder, threads=1, **options)
+            except ValueError as error:
+                messages.append(str(error))
+            else:
+                assert shard.lengths().tolist() == lengths
+        assert all(path.name in message for message in messages)
+        return len(messages), len(whole) - len(messages)
+
     @pytest.mark.parametrize("encoding", ["ndarray", "ndarray:uint16", "bytes"])
     def test_every_byte(self, tmp_path: Path, encoding: str) -> None:
         """An edit is refused, or is one of a value: shards have no checksum."""
         docs = [[1, 2, 3], [4], [5, 6]]
         write_mds(tmp_path, [docs], encoding=encoding, others={"id": OTHERS["id"]})
-        path = Path(path_of(tmp_path))
-        whole = path.read_bytes()
-        outcomes = {"refused": 0, "values": 0, "unnamed": 0}
         dtype = "uint16" if encoding == "bytes" else None
-        for place in range(len(whole)):
-            for bit in (0, 6):
-                edited = bytearray(whole)
-                edited[place] ^= 1 << bit
-                path.write_bytes(edited)
-                try:
-                    shard = options(dtype).open(str(path))
-                except ValueError as error:
-                    outcomes["refused" if path.name in str(error) else "unnamed"] += 1
-                else:
-                    assert shard.lengths().tolist() == [3, 1, 2]
-                    outcomes["values"] += 1
+        refused, values = self.edit_every_byte(tmp_path, [3, 1, 2], dtype=dtype)
         # Names and encodings in the shard that the index contradicts, sizes, shapes; of the
         # description of columns, fields that do not matter may change.
         config = len(json.dumps(mds_config({"id": "int", "tokens": encoding}), sort_keys=True))
-        assert outcomes["unnamed"] == 0
-        assert outcomes["refused"] > 2 * 4 * 8
-        assert outcomes["values"] <= 2 * (config + 3 * 8 + 6 * 2)
+        assert refused > 4 * 8
+        assert values <= config + 3 * 8 + 6 * 2
 
     @pytest.mark.parametrize(
         ("place", "change", "numbers"),
@@ -352,24 +365,22 @@ class TestDamagedShards:
         found = numbers.format(*(f"{one:,}" for one in head[1:]))
         size = path.stat().st_size
         expected = f"the bytes {found}, expected numbers from 16 to {size} that never decrease"
-        for function in (options().open, options().count):
-            with pytest.raises(ValueError, match=expected):
-                function(str(path))
+        with pytest.raises(ValueError, match=expected):
+            Documents(tmp_path)
 
     def test_bytes_that_are_no_tokens(self, tmp_path: Path) -> None:
         write_mds(tmp_path, [[[1, 2, 3], [4]]], encoding="bytes", dtype="uint8")
         with pytest.raises(
             ValueError, match="sample 0 has bytes that are no multiple of 2, for ui"
         ):
-            options("uint16").open(path_of(tmp_path))
+            opened(tmp_path, dtype="uint16")
 
     def test_a_shard_that_grew(self, tmp_path: Path) -> None:
         write_mds(tmp_path, [DOCS])
         path = Path(path_of(tmp_path))
         path.write_bytes(path.read_bytes() + b"more")
-        for function in (options().open, options().checker()):
-            with pytest.raises(ValueError, match=r"bytes, expected [0-9,]+ from its index\.json"):
-                function(str(path))
+        with pytest.raises(ValueError, match=r"bytes, expected [0-9,]+ from its index\.json"):
+            Documents(tmp_path)
 
     def test_truncation(self, tmp_path: Path) -> None:
         for zstd in (False, True):
@@ -379,29 +390,13 @@ class TestDamagedShards:
             whole = path.read_bytes()
             for size in range(len(whole)):
                 path.write_bytes(whole[:size])
-                for function in (options().open, options().checker()):
-                    with pytest.raises(ValueError, match=path.name):
-                        function(str(path))
+                with pytest.raises(ValueError, match=path.name):
+                    Documents(folder, threads=1)
 
     def test_every_byte_of_a_compressed_shard(self, tmp_path: Path) -> None:
         write_mds(tmp_path, [DOCS], zstd=True)
-        path = Path(path_of(tmp_path))
-        whole = path.read_bytes()
-        outcomes = {"refused": 0, "values": 0, "unnamed": 0}
-        for place in range(len(whole)):
-            for bit in (0, 6):
-                edited = bytearray(whole)
-                edited[place] ^= 1 << bit
-                path.write_bytes(edited)
-                try:
-                    shard = options().open(str(path))
-                except ValueError as error:
-                    outcomes["refused" if path.name in str(error) else "unnamed"] += 1
-                else:
-                    assert shard.lengths().tolist() == [len(doc) for doc in DOCS]
-                    outcomes["values"] += 1
-        assert outcomes["unnamed"] == 0
-        assert outcomes["refused"] > outcomes["values"]
+        refused, values = self.edit_every_byte(tmp_path, [len(doc) for doc in DOCS])
+        assert refused > values
 
     @pytest.mark.parametrize(
         ("sample", "message"),
@@ -437,13 +432,13 @@ class TestDamagedShards:
         Path(path).write_bytes(raw)
         change_index(tmp_path, raw_data={"basename": Path(path).name, "bytes": len(raw)})
         with pytest.raises(ValueError, match=message) as refused:
-            options().open(path)
+            Documents(tmp_path)
         assert Path(path).name in str(refused.value)
 
     def test_a_file_that_shrinks_after_it_was_opened(self, tmp_path: Path) -> None:
         write_mds(tmp_path, [[list(range(9000))] * 2])
         path = path_of(tmp_path)
-        shard = options().open(path)
+        shard = opened(tmp_path)
         Path(path).write_bytes(np.zeros(10, np.uint16).tobytes())
         with pytest.raises(OSError, match="became shorter while it was mapped"):
             shard.document(1)

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
-from support.internals import DocumentOptions, find_megatron_shards, plant
+from support.corpora import open_file
+from support.internals import plant
 from support.token_files import MEGATRON_CODES, write_megatron
+from windeck import Documents
 
-OPTIONS = DocumentOptions.validated("tokens", None, 0, ())
 DOCS = [[[1, 2, 3]], [[4]], [], [[5, 6], [], [7]]]
 FLAT = [[1, 2, 3], [4], [], [5, 6, 7]]
 HEAD = 34
@@ -39,13 +40,12 @@ def test_random_documents(
 ) -> None:
     path = tmp_path / "a.bin"
     write_megatron(path, docs, dtype, modes=modes)
+    write_megatron(tmp_path / "z.bin", [[[1]]])
     flat = [[token for sequence in doc for token in sequence] for doc in docs]
     with pytest.MonkeyPatch.context() as context:
         plant(context, "megatron._CHUNK", chunk)
-        shard = OPTIONS.open(str(path))
+        shard = open_file(path, "z.bin")
     model.assert_equals(shard, flat, dtype)
-    summary = OPTIONS.checker()(str(path))
-    assert (summary.documents, summary.size) == (len(docs), path.stat().st_size)
 
 
 def edit(path: Path, place: int, content: bytes) -> None:
@@ -61,7 +61,7 @@ BAD = [
     (9, b"\2", ValueError, "has version 2, expected 1"),
     (17, b"\7", TypeError, "are float32; expected integers"),
     (17, b"\0", ValueError, "dtype code 0, expected one of 1, 2, 3, 4, 5, 8"),
-    (17, b"\4", ValueError, "expected 0 or more at byte 12"),
+    (17, b"\4", ValueError, "has 14 bytes, expected 12 for 3 tokens of int32"),
     (18, b"\xff" * 8, ValueError, "states 18,446,744,073,709,551,615 sequences"),
     (26, b"\xff" * 8, ValueError, "18,446,744,073,709,551,615 bounds"),
     (26, bytes(8), ValueError, "0 bounds"),
@@ -90,7 +90,7 @@ def test_bad_indices(
     path = write(tmp_path)
     edit(path, place, content)
     with pytest.raises(error, match=message) as refused:
-        OPTIONS.open(str(path))
+        open_file(path)
     assert "a_text_document." in str(refused.value)
 
 
@@ -104,7 +104,7 @@ def test_every_byte_of_an_index(tmp_path: Path) -> None:
         for bit in (0, 7):
             edit(path, place, bytes([whole[place] ^ 1 << bit]))
             try:
-                shard = OPTIONS.open(str(path))
+                shard = open_file(path)
             except (ValueError, TypeError) as error:
                 outcomes["refused" if "a_text_document." in str(error) else "unnamed"] += 1
             else:
@@ -128,15 +128,26 @@ def test_truncated_files(tmp_path: Path) -> None:
                 continue
             file.write_bytes(whole[:size])
             with pytest.raises(ValueError, match="a_text_document"):
-                OPTIONS.open(str(path))
+                open_file(path)
         file.write_bytes(whole)
-    model.assert_equals(OPTIONS.open(str(path)), FLAT, "uint16")
+    model.assert_equals(open_file(path), FLAT, "uint16")
+
+
+def test_a_file_that_lost_all_its_tokens_is_not_passed_over(tmp_path: Path) -> None:
+    """A shard without tokens is never opened for a batch."""
+    for name in "ab":
+        path = write(tmp_path, name)
+    path.write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"b\.bin' has 0 bytes, expected 14 for 7 tokens of uint16"
+    ):
+        Documents(tmp_path)
 
 
 def test_a_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     write_megatron(path, [[list(range(9000))]] * 2)
-    shard = OPTIONS.open(str(path))
+    shard = open_file(path)
     path.write_bytes(np.zeros(10, np.uint16).tobytes())
     with pytest.raises(OSError, match="became shorter while it was mapped"):
         shard.document(1)
@@ -147,17 +158,33 @@ def test_files_without_tokens(tmp_path: Path) -> None:
     cases: list[tuple[list[list[list[int]]], list[list[int]]]] = [([], []), ([[], [[]]], [[], []])]
     for docs, flat in cases:
         write_megatron(path, docs)
-        model.assert_equals(OPTIONS.open(str(path)), flat, "uint16")
+        write_megatron(tmp_path / "z.bin", [[[1]]])
+        model.assert_equals(open_file(path, "z.bin"), flat, "uint16")
 
 
 class TestFindShards:
-    def test_pairs(self) -> None:
-        walked = ["b.bin", "a.bin", "a.idx", "b.idx", "notes.txt"]
-        assert find_megatron_shards("/home", walked) == ["b.bin", "a.bin"]
-        assert find_megatron_shards("/home", ["model.bin", "x.txt"]) == []
-        assert find_megatron_shards("/home", ["model.idx"]) == []
+    def test_pairs(self, tmp_path: Path) -> None:
+        write(tmp_path, "b")
+        write(tmp_path, "a")
+        (tmp_path / "notes.txt").touch()
+        documents = Documents(tmp_path)
+        names = [Path(documents.shard_path(shard)).name for shard in range(2)]
+        assert names == ["a.bin", "b.bin"]
+        assert "\n1 other file ignored" in documents.explain()
 
-    def test_a_missing_partner(self) -> None:
-        for gone, there in (("b.bin", "b.idx"), ("b.idx", "b.bin")):
-            with pytest.raises(FileNotFoundError, match=f"'/home/{there}' has no '{gone}'"):
-                find_megatron_shards("/home", ["a.bin", "a.idx", there])
+    @pytest.mark.parametrize("name", ["model.bin", "model.idx"])
+    def test_other_files_of_these_names(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / name).touch()
+        (tmp_path / "x.txt").touch()
+        with pytest.raises(FileNotFoundError, match="has no dataset"):
+            Documents(tmp_path)
+        with pytest.raises(FileNotFoundError, match="has no dataset"):
+            Documents(tmp_path, format="megatron")
+
+    @pytest.mark.parametrize(("gone", "there"), [("b.bin", "b.idx"), ("b.idx", "b.bin")])
+    def test_a_missing_partner(self, gone: str, there: str, tmp_path: Path) -> None:
+        write(tmp_path, "a")
+        write(tmp_path, "b")
+        (tmp_path / gone).unlink()
+        with pytest.raises(FileNotFoundError, match=f"/{there}' has no '{gone}'"):
+            Documents(tmp_path)

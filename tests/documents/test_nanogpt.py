@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,18 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import token_model as model
-from support.internals import DocumentOptions, original, plant, read_array
+from support.corpora import open_file
+from support.internals import plant
 from support.token_files import llm_c_header, nanogpt_bytes
+from windeck._core import TokenShard
 
 END = 9
 ONCE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def options(dtype: str | None = "uint16", end_token: int = END, **more: int) -> DocumentOptions:
-    """Return the options of `Documents` for these files."""
-    return DocumentOptions.validated(
-        "tokens", None, more.get("min_length", 0), (), "nanogpt", end_token, dtype
-    )
+def opened(
+    path: Path, *beside: str, dtype: str | None = "uint16", end_token: int = END
+) -> TokenShard:
+    """Open a file, and others in its folder."""
+    return open_file(path, *beside, format="nanogpt", end_token=end_token, dtype=dtype)
 
 
 def split(tokens: list[int]) -> list[list[int]]:
@@ -49,9 +51,10 @@ def split(tokens: list[int]) -> list[list[int]]:
 def test_random_tokens(tmp_path: Path, tokens: list[int], dtype: str, chunk: int) -> None:
     path = tmp_path / "train.bin"
     path.write_bytes(np.array(tokens, dtype).tobytes())
+    (tmp_path / "z.bin").write_bytes(np.array([1], dtype).tobytes())
     with pytest.MonkeyPatch.context() as context:
         plant(context, "nanogpt._CHUNK_BYTES", chunk)
-        shard = options(dtype).open(str(path))
+        shard = opened(path, "z.bin", dtype=dtype)
     model.assert_equals(shard, split(tokens), dtype)
     assert shard.mapped
     assert shard.name == str(path)
@@ -59,17 +62,18 @@ def test_random_tokens(tmp_path: Path, tokens: list[int], dtype: str, chunk: int
 
 def test_every_short_file(tmp_path: Path) -> None:
     path = tmp_path / "train.bin"
+    (tmp_path / "z.bin").write_bytes(np.array([1], "<u2").tobytes())
     for length in range(1, 6):
         for tokens in itertools.product((1, END), repeat=length):
             path.write_bytes(np.array(tokens, "<u2").tobytes())
-            model.assert_equals(options().open(str(path)), split(list(tokens)), "uint16")
+            model.assert_equals(opened(path, "z.bin"), split(list(tokens)), "uint16")
 
 
 @pytest.mark.parametrize("end_first", [False, True])
 def test_the_end_token_may_be_before_or_after_documents(tmp_path: Path, end_first: bool) -> None:
     docs = [[1, 2], [3], [4, 5, 6]]
     (tmp_path / "a.bin").write_bytes(nanogpt_bytes(docs, END, end_first=end_first))
-    model.assert_equals(options().open(str(tmp_path / "a.bin")), docs, "uint16")
+    model.assert_equals(opened(tmp_path / "a.bin"), docs, "uint16")
 
 
 @pytest.mark.parametrize(
@@ -81,11 +85,10 @@ def test_headers_of_llm_c(tmp_path: Path, magic: int, version: int, dtype: str) 
     path = tmp_path / "fineweb_train_000001.bin"
     path.write_bytes(llm_c_header(5, magic, version) + tokens)
     for given_dtype in (None, dtype):
-        opened = options(given_dtype)
-        assert opened.checker()(str(path)).token_bytes == np.dtype(dtype).itemsize
-        model.assert_equals(opened.open(str(path)), docs, dtype)
+        model.assert_equals(opened(path, dtype=given_dtype), docs, dtype)
+    path.rename(tmp_path / "z.bin")
     path.write_bytes(llm_c_header(0, magic, version))
-    model.assert_equals(options(None).open(str(path)), [], dtype)
+    model.assert_equals(opened(path, "z.bin", dtype=None), [], dtype)
 
 
 BAD = [
@@ -109,11 +112,9 @@ def test_bad_files(
 ) -> None:
     path = tmp_path / "train.bin"
     path.write_bytes(content)
-    chosen = options(dtype, end_token)
-    for function in (chosen.checker(), chosen.open):
-        with pytest.raises(ValueError, match=message) as refused:
-            function(str(path))
-        assert "train.bin'" in str(refused.value)
+    with pytest.raises(ValueError, match=message) as refused:
+        opened(path, dtype=dtype, end_token=end_token)
+    assert "train.bin'" in str(refused.value)
 
 
 def test_every_byte_of_a_header(tmp_path: Path) -> None:
@@ -128,11 +129,11 @@ def test_every_byte_of_a_header(tmp_path: Path) -> None:
             path.write_bytes(edited)
             # Without its magic, the header would be tokens: only a dtype that is given allows it.
             with pytest.raises(ValueError, match=r"a\.bin'"):
-                options(None).open(str(path))
+                opened(path, dtype=None)
     for size in [*range(0, 1020, 17), *range(1020, len(whole))]:
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"a\.bin'"):
-            options(None).open(str(path))
+            opened(path, dtype=None)
 
 
 def test_a_file_that_shrinks_while_it_is_searched(
@@ -141,21 +142,22 @@ def test_a_file_that_shrinks_while_it_is_searched(
     path = tmp_path / "a.bin"
     path.write_bytes(struct.pack("<4H", 1, END, 2, 3))
     plant(monkeypatch, "nanogpt._CHUNK_BYTES", 2)
-    read = read_array
+    read = os.pread
 
-    def read_and_cut(*arguments: object) -> object:
-        path.write_bytes(struct.pack("<2H", 1, END))
-        return read(*arguments)  # type: ignore[arg-type]
+    def read_and_cut(file: int, count: int, start: int) -> bytes:
+        if count == 2:
+            path.write_bytes(struct.pack("<2H", 1, END))
+        return read(file, count, start)
 
-    plant(monkeypatch, "nanogpt.read_array", read_and_cut)
-    with pytest.raises(ValueError, match="is truncated"):
-        options().open(str(path))
+    monkeypatch.setattr(os, "pread", read_and_cut)
+    with pytest.raises(ValueError, match="is truncated: it has 0 bytes from byte 4 on, expected 2"):
+        opened(path)
 
 
 def test_a_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(nanogpt_bytes([[1] * 9000, [2] * 9000], END))
-    shard = options().open(str(path))
+    shard = opened(path)
     path.write_bytes(b"")
     with pytest.raises(OSError, match="became shorter while it was mapped"):
         shard.document(1)
@@ -169,15 +171,14 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
             file.seek(2 * place)
             file.write(struct.pack("<H", END))
     sizes: list[int] = []
-    read = original("token_files.read_exactly")
+    read = os.pread
 
-    def noted(file: Any, path: str, start: int, count: int) -> bytes:
+    def noted(file: int, count: int, start: int) -> bytes:
         sizes.append(count)
-        found: bytes = read(file, path, start, count)
-        return found
+        return read(file, count, start)
 
-    plant(monkeypatch, "token_files.read_exactly", noted)
-    shard = options().open(str(path))
+    monkeypatch.setattr(os, "pread", noted)
+    shard = opened(path)
     assert shard.lengths().tolist() == [5, 2**21 - 6, 0, tokens - 4 - 2**21, 1]
-    assert sum(sizes) == 2 * tokens
+    assert sum(size for size in sizes if size > 4096) == 2 * tokens
     assert max(sizes) == 2**22

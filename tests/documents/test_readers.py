@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from models import token_model as model
 from models.token_model import INTEGERS
-from support.internals import open_shard
+from support.corpora import open_file, write_lists
 
 DOCUMENTS = [[1, 2, 3], [], [4], [5, 6, 7, 8, 9], [], [1] * 50]
 
@@ -53,14 +53,14 @@ def test_lists_in_arrow_files(tmp_path: pathlib.Path, dtype: str, compression: s
         kind = form(pa.type_for_alias(dtype))
         batches = batches_of(DOCUMENTS, kind, [2, 2, 5])
         path = write_ipc(tmp_path / "a.part0.arrow", batches, compression)
-        shard = open_shard(path, "tokens")
+        shard = open_file(path)
         model.assert_equals(shard, DOCUMENTS, dtype)
         assert shard.mapped or compression
         assert shard.name == path
     kind = pa.list_(pa.type_for_alias(dtype), 2)
     documents = [[1, 2], [3, 4], None, [5, 6]]
     path = write_ipc(tmp_path / "b.arrow", batches_of(documents, kind, [1]), compression)
-    model.assert_equals(open_shard(path, "tokens"), [d or [] for d in documents], dtype)
+    model.assert_equals(open_file(path), [d or [] for d in documents], dtype)
 
 
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
@@ -68,10 +68,11 @@ def test_lists_in_arrow_files(tmp_path: pathlib.Path, dtype: str, compression: s
 def test_one_batch_a_document(tmp_path: pathlib.Path, dtype: str, compression: str | None) -> None:
     kind = pa.type_for_alias(dtype)
     empty: list[list[int]] = [[]]
+    write_lists(tmp_path / "z.part1.arrow", [[1]])
     for documents in (DOCUMENTS, empty, empty * 2, [[], [1], []]):
         batches = [batch_of(pa.array(document, kind)) for document in documents]
         path = write_ipc(tmp_path / "a.part0.arrow", batches, compression)
-        model.assert_equals(open_shard(path, "tokens"), documents, dtype)
+        model.assert_equals(open_file(path, "z.part1.arrow"), documents, dtype)
 
 
 @given(
@@ -95,21 +96,23 @@ def test_random_documents(
     cuts = sorted(min(cut, len(documents)) for cut in cuts)
     batches = batches_of(documents, pa.list_(pa.int32()), cuts)
     path = write_ipc(tmp_path / "a.arrow", batches, "zstd" if packed else None)
-    shard = open_shard(path, "tokens", strip=strip, min_length=min_length)
+    write_lists(tmp_path / "z.arrow", [[5] * 3])
+    shard = open_file(path, "z.arrow", strip_tokens=strip, min_length=min_length)
     plain = [document or [] for document in documents]
     model.assert_equals(shard, plain, "int32", strip, min_length)
 
 
 def test_files_without_documents(tmp_path: pathlib.Path) -> None:
+    write_lists(tmp_path / "z.arrow", [[1]])
     for kind in (pa.int32(), pa.list_(pa.int32())):
         schema = pa.schema({"tokens": kind})
         path = tmp_path / "a.arrow"
         with pa.ipc.new_file(path, schema):
             pass
-        model.assert_equals(open_shard(str(path), "tokens"), [], "int32")
+        model.assert_equals(open_file(path, "z.arrow"), [], "int32")
     empty = pa.table({"tokens": pa.array([], pa.list_(pa.int32()))})
     parquet.write_table(empty, tmp_path / "a.parquet")
-    model.assert_equals(open_shard(str(tmp_path / "a.parquet"), "tokens"), [], "int32")
+    model.assert_equals(open_file(tmp_path / "a.parquet", "z.arrow"), [], "int32")
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -119,7 +122,7 @@ def test_parquet(tmp_path: pathlib.Path, dtype: str) -> None:
         column = pa.array([*DOCUMENTS, None], form(pa.type_for_alias(dtype)))
         table = pa.table({"tokens": column, "tokens.x": pa.array(range(7))})
         parquet.write_table(table, path, row_group_size=2)
-        shard = open_shard(str(path), "tokens", strip=[1], min_length=2)
+        shard = open_file(path, strip_tokens=[1], min_length=2)
         model.assert_equals(shard, [*DOCUMENTS, []], dtype, [1], 2)
         assert not shard.mapped
 
@@ -132,7 +135,7 @@ def test_a_document_of_ten_million_tokens(tmp_path: pathlib.Path) -> None:
         if lists:
             column = pa.ListArray.from_arrays(pa.array([0, 10**7], pa.int32()), column)
         path = write_ipc(tmp_path / "a.arrow", [pa.record_batch([column], ["tokens"])])
-        shard = open_shard(path, "tokens", strip=[0])
+        shard = open_file(path, strip_tokens=[0])
         assert shard.totals() == (1, 10**7, 1, 10**7 - 5)
         assert np.array_equal(shard.document(0), tokens[3:-2])
 
@@ -146,19 +149,19 @@ def shift(text: str) -> list[int]:
 def test_text(tmp_path: pathlib.Path, form: str, kind: Any) -> None:
     texts = ["abc", "", None, "zzyx"] * 700
     table = pa.table({"id": pa.array(range(len(texts))), "text": pa.array(texts, kind)})
-    path = tmp_path / "a.part0.x"
+    path = tmp_path / f"a.part0.{'parquet' if form == 'parquet' else 'arrow'}"
     if form == "parquet":
         parquet.write_table(table, path, row_group_size=1000)
     else:
         write_ipc(path, table.to_batches(1001), "lz4" if form == "packed" else None)
     documents = [shift(text or "") for text in texts]
-    shard = open_shard(str(path), "text", tokenizer=shift, strip=[0], min_length=2)
+    shard = open_file(path, column="text", tokenizer=shift, strip_tokens=[0], min_length=2)
     model.assert_equals(shard, documents, "int32", [0], 2)
-    shard = open_shard(str(path), "text", tokenizer=str.encode)
+    shard = open_file(path, column="text", tokenizer=str.encode)
     model.assert_equals(shard, [[*(text or "").encode()] for text in texts], "uint8")
-    shard = open_shard(str(path), "text", tokenizer=lambda text: np.array(shift(text), ">u2"))
+    shard = open_file(path, column="text", tokenizer=lambda text: np.array(shift(text), ">u2"))
     model.assert_equals(shard, documents, "uint16")
-    shard = open_shard(str(path), "text", tokenizer=lambda text: [2**31] * len(text))
+    shard = open_file(path, column="text", tokenizer=lambda text: [2**31] * len(text))
     assert shard.dtype == "int64"
     assert shard.document(0).tolist() == [2**31] * 3
 
@@ -193,7 +196,7 @@ def test_tokenizers_that_give_no_tokens(
 ) -> None:
     path = write_ipc(tmp_path / "a.arrow", [pa.record_batch({"text": [None, "a", "b"]})])
     with pytest.raises(TypeError, match=message):
-        open_shard(path, "text", tokenizer=tokenizer)
+        open_file(path, column="text", tokenizer=tokenizer)
 
 
 def test_what_a_tokenizer_raises_is_raised(tmp_path: pathlib.Path) -> None:
@@ -203,7 +206,7 @@ def test_what_a_tokenizer_raises_is_raised(tmp_path: pathlib.Path) -> None:
         raise LookupError(f"no token for {text}")
 
     with pytest.raises(LookupError, match="no token for a") as caught:
-        open_shard(path, "text", tokenizer=fails)
+        open_file(path, column="text", tokenizer=fails)
     if sys.version_info >= (3, 11):
         where = f"document 0 in column 'text' of {str(path)!r}"
         assert caught.value.__notes__ == [f"raised by the tokenizer for {where}"]
@@ -214,7 +217,7 @@ def test_text_that_is_no_utf_8(tmp_path: pathlib.Path) -> None:
     column = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
     path = write_ipc(tmp_path / "a.arrow", [pa.record_batch([column], ["text"])])
     with pytest.raises(ValueError, match=r"a.arrow' cannot be read as Arrow IPC: .*UTF8"):
-        open_shard(path, "text", tokenizer=shift)
+        open_file(path, column="text", tokenizer=shift)
 
 
 COLUMNS: list[tuple[str, Any, type[Exception], str]] = [
@@ -251,7 +254,7 @@ def test_columns_that_are_not_there_or_of_another_type(
     batch = pa.record_batch([*columns.values(), pa.array([1]), pa.array([1])], names)
     path = write_ipc(tmp_path / "a.arrow", [batch])
     with pytest.raises(error, match=message):
-        open_shard(path, column, tokenizer=tokenizer)
+        open_file(path, column=column, tokenizer=tokenizer)
 
 
 def test_null_tokens_name_document_and_file(tmp_path: pathlib.Path) -> None:
@@ -260,13 +263,11 @@ def test_null_tokens_name_document_and_file(tmp_path: pathlib.Path) -> None:
         path = write_ipc(tmp_path / "a.arrow", batches, compression)
         message = "document 1 in the column of '.*a.arrow' has 1 null tokens, expected none"
         with pytest.raises(ValueError, match=message):
-            open_shard(path, "tokens")
+            open_file(path)
 
 
 def test_files_that_are_no_shards(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.arrow"
-    with pytest.raises(FileNotFoundError, match=r"a\.arrow"):
-        open_shard(str(path), "tokens")
     good = pathlib.Path(write_ipc(path, batches_of(DOCUMENTS, pa.list_(pa.int32()), [3])))
     whole = good.read_bytes()
     for content, message in (
@@ -280,4 +281,4 @@ def test_files_that_are_no_shards(tmp_path: pathlib.Path) -> None:
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            open_shard(str(path), "tokens")
+            open_file(path)

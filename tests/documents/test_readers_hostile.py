@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from documents.test_readers import DOCUMENTS, batch_of, batches_of, write_ipc
-from support.internals import open_shard
+from support.corpora import open_file, write_parquet
 
 
 def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:
@@ -32,11 +32,11 @@ def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:
         path.write_bytes(whole.replace(offsets, np.array(hostile, np.int32).tobytes()))
         found = "cannot be read as Arrow IPC" if document is None else f"document {document} of '"
         with pytest.raises(ValueError, match=found) as refused:
-            open_shard(str(path), "tokens")
+            open_file(path)
         assert "a.arrow'" in str(refused.value)
     # The same for edits of a file that is already open.
     path.write_bytes(whole)
-    shard = open_shard(str(path), "tokens")
+    shard = open_file(path)
     rng = np.random.default_rng(1)
     with open(path, "r+b") as file:
         for _ in range(200):
@@ -52,13 +52,13 @@ def test_offsets_edited_in_the_file(tmp_path: pathlib.Path) -> None:
             assert all(set(shard.document(number)) <= {7} for number in range(3))
 
 
-def opened_or_refused(path: str) -> str:
+def opened_or_refused(path: pathlib.Path) -> str:
     try:
-        shard = open_shard(path, "tokens", strip=[1], min_length=1)
+        shard = open_file(path, strip_tokens=[1], min_length=1, threads=1)
     except MemoryError:
         return "refused"
     except (ValueError, KeyError, TypeError) as error:
-        return "refused" if "a.arrow" in str(error) else f"silent: {error}"
+        return "refused" if str(path.parent) in str(error) else f"silent: {error}"
     kept = [length for length in shard.lengths().tolist() if length > 0]
     assert sum(len(shard.document(j)) for j in range(len(shard))) == sum(kept)
     return "documents"
@@ -76,11 +76,18 @@ def test_random_bytes_edited_in_the_file(tmp_path: pathlib.Path) -> None:
             if form == "plain":
                 batches = [batch_of(pa.array(d, kind.value_type)) for d in DOCUMENTS]
             write_ipc(path, batches, compression)
-            whole = np.frombuffer(path.read_bytes(), np.uint8)
-            for _ in range(150):
-                edited = whole.copy()
-                places = rng.integers(0, len(whole), int(rng.integers(1, 6)))
-                edited[places] = rng.choice([0, 1, 127, 128, 255], len(places))
-                path.write_bytes(edited.tobytes())
-                told[opened_or_refused(str(path))] += 1
+            edit(path, 120, rng, told)
+    write_parquet(tmp_path / "a.parquet", DOCUMENTS)
+    edit(tmp_path / "a.parquet", 200, rng, told)
     assert min(told.values()) > 100
+
+
+def edit(path: pathlib.Path, times: int, rng: np.random.Generator, told: dict[str, int]) -> None:
+    """Edit some bytes of a file, time after time, and count what comes of it."""
+    whole = np.frombuffer(path.read_bytes(), np.uint8)
+    for _ in range(times):
+        edited = whole.copy()
+        places = rng.integers(0, len(whole), int(rng.integers(1, 6)))
+        edited[places] = rng.choice([0, 1, 127, 128, 255], len(places))
+        path.write_bytes(edited.tobytes())
+        told[opened_or_refused(path)] += 1

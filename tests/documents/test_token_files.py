@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,11 @@ import numpy as np
 import pytest
 
 from support.corpora import write_counts, write_lists
-from support.internals import inside, original, plant, read_array
+from support.internals import plant
 from support.real_corpus import is_text, sources
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
 from windeck import Documents, Loader, Mixture, PackedSequences, Stream
-from windeck.io import RangeReader, filesystem
+from windeck.io import filesystem
 
 END = 999
 FORMATS = ("nanogpt", "megatron", "mds", "zstd", "bytes")
@@ -176,7 +177,6 @@ class TestEveryFormat:
         documents = opened(write(tmp_path, form), form, open_bytes=1)
         tokens, count = documents.shard_tokens, documents.shard_documents
         expected = 2 * tokens + 8 * count if form == "zstd" else 16 * count
-        assert inside(documents, "decoded").tolist() == expected.tolist()
         assert f"open_bytes={expected.sum()}" in str(documents.explain_reopening())
 
     def test_on_another_file_system(self, form: str, tmp_path: Path, bucket: str) -> None:
@@ -364,16 +364,10 @@ def test_documents_of_a_real_corpus(form: str, tmp_path: Path) -> None:
         assert documents[number].astype(np.uint8).tobytes() == content
 
 
-def test_reads_that_return_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", FORMATS)
+def test_reads_that_return_less(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system call may return fewer bytes than were asked for."""
-    path = str(tmp_path / "x")
-    Path(path).write_bytes(bytes(range(100)))
-    with RangeReader(path) as file:
-        read = file.read
-        monkeypatch.setattr(file, "read", lambda start, count: read(start, min(count, 7)))
-        assert original("token_files.read_exactly")(file, path, 10, 50) == bytes(range(10, 60))
-        assert read_array(file, path, 0, 5, "<u2").tolist() == [
-            low + 256 * (low + 1) for low in range(0, 10, 2)
-        ]
-        with pytest.raises(ValueError, match="it has 40 bytes from byte 60 on, expected 50"):
-            original("token_files.read_exactly")(file, path, 60, 50)
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, start: read(file, min(count, 64), start))
+    documents = opened(write(tmp_path, form), form)
+    assert [one.tolist() for one in documents] == EVERY

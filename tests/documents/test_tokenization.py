@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import feather, parquet
 
-from support.internals import plant, tokenize, tokenizer_name
+from support.corpora import open_file
+from support.internals import plant
 from windeck import Documents
 
 TEXTS: list[str | None] = ["the cat", "", None, "cat the unknown the", "the"] * 300 + [None]
@@ -105,6 +104,12 @@ def test_transformers(tmp_path: Path) -> None:
 
 def test_one_vocabulary_has_one_name(tmp_path: Path) -> None:
     """States move between a tokenizer and its wrapper, and hold no path."""
+    root = write_texts(tmp_path, shards=1)
+
+    def tokenizer_name(tokenizer: Any) -> str:
+        documents = Documents(root, column="text", tokenizer=tokenizer)
+        return str(documents.fingerprint["tokenizer"])
+
     wrapped = of_transformers(fast())
     wrapped.name_or_path = "/home/me/model"
     assert tokenizer_name(wrapped) == tokenizer_name(fast())
@@ -153,55 +158,63 @@ def test_cached_counts_are_not_tokenized_again(tmp_path: Path) -> None:
     assert tokenizer.calls == [1]  # the text of the fingerprint
 
 
-def column(texts: list[str | None], chunk: int) -> Any:
-    parts = [texts[start : start + chunk] for start in range(0, len(texts), chunk)]
-    return pa.chunked_array([pa.array(part, pa.string()) for part in parts], pa.string())
+def write_column(path: Path, texts: list[str | None], chunk: int) -> Path:
+    """Write texts to an Arrow file of record batches, and another text beside it."""
+    for file, column in ((path, texts), (path.with_name("z.arrow"), ["the"])):
+        table = pa.table({"text": pa.array(column, pa.string())})
+        feather.write_feather(table, file, "uncompressed", chunksize=chunk)
+    return path
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 5000])
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 1501])
-def test_batches_of_any_size(count: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = TEXTS[:count]
+def test_batches_of_any_size(
+    count: int, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_column(tmp_path / "a.arrow", TEXTS[:count], chunk)
     for characters in (1, 20, 10**6):
         plant(monkeypatch, "tokenization._BATCH_CHARACTERS", characters)
-        values, offsets = tokenize(column(texts, chunk), Batches(), "here")
-        found = [values[a:b].tolist() for a, b in pairwise(offsets)]
-        assert found == EXPECTED[:count]
-        assert values.dtype == np.int32
+        shard = open_file(path, "z.arrow", column="text", tokenizer=Batches())
+        assert [shard.document(number).tolist() for number in range(count)] == EXPECTED[:count]
+        assert shard.dtype == "int32"
+        assert len(shard) == count
 
 
-def test_batches_are_bounded_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_bounded_in_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, "tokenization._BATCH_CHARACTERS", 100)
     tokenizer = Batches()
-    tokenize(column(["x" * 30] * 40, 40), tokenizer, "here")
+    path = write_column(tmp_path / "a.arrow", ["x" * 30] * 40, 40)
+    open_file(path, column="text", tokenizer=tokenizer)
     assert tokenizer.calls == [4] * 10
 
 
 class TestErrors:
-    def failing(self, found: Any) -> Any:
+    def opened(self, folder: Path, found: Any, texts: list[str | None]) -> None:
+        """Open texts with a tokenizer that returns `found`, or raises it."""
+
         class Failing:
             def encode_batch(self, texts: list[str]) -> Any:
+                if isinstance(found, Exception):
+                    raise found
                 return found
 
-        return Failing()
+        path = write_column(folder / "a.arrow", texts, 3)
+        open_file(path, column="text", tokenizer=Failing())
 
-    def test_a_batch_of_another_length(self) -> None:
+    def test_a_batch_of_another_length(self, tmp_path: Path) -> None:
         with pytest.raises(
             ValueError,
-            match=r"returned 1 documents for 2 texts of documents 0 to 2 in column 'x'$",
+            match=r"returned 1 documents for 2 texts of documents 0 to 2 in column 'text' of '.*",
         ):
-            tokenize(column(["a", None, "b"], 3), self.failing([[1]]), "column 'x'")
+            self.opened(tmp_path, [[1]], ["a", None, "b"])
 
-    def test_tokens_of_another_kind_name_the_document(self) -> None:
-        with pytest.raises(TypeError, match=r"returned a list for document 2 in column 'x', \['"):
-            tokenize(column(["a", None, "b"], 3), self.failing([[1], ["b"]]), "column 'x'")
+    def test_tokens_of_another_kind_name_the_document(self, tmp_path: Path) -> None:
+        message = r"returned a list for document 2 in column 'text' of '.*a.arrow', \['"
+        with pytest.raises(TypeError, match=message):
+            self.opened(tmp_path, [[1], ["b"]], ["a", None, "b"])
 
-    def test_errors_name_the_batch(self) -> None:
-        class Broken:
-            def encode_batch(self, texts: list[str]) -> Any:
-                raise RuntimeError("no more")
-
+    def test_errors_name_the_batch(self, tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="no more") as caught:
-            tokenize(column(["a", "b"], 2), Broken(), "column 'x'")
+            self.opened(tmp_path, RuntimeError("no more"), ["a", "b"])
         notes = getattr(caught.value, "__notes__", ["raised by the tokenizer for documents 0 to 1"])
         assert notes[0].startswith("raised by the tokenizer for documents 0 to 1")

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from documents.test_readers import write_ipc
+from support.corpora import open_file
 
 DOCUMENTS, TOKENS = 40, 5000
 
 BEGIN = """
 import ctypes, faulthandler, mmap, os, signal, sys, threading
-from support.internals import open_shard
+from support.corpora import open_file
 path = sys.argv[1]
 
 def read(shard):
@@ -67,7 +68,7 @@ def test_every_read_of_a_file_cut_short_is_an_error(tmp_path: pathlib.Path, form
         for to in map(int, sys.argv[2:]):
             with open(path, "wb") as file:
                 file.write(whole)
-            shard = open_shard(path, "tokens", strip=[0])
+            shard = open_file(path, strip_tokens=[0])
             assert set(read(shard)) == {"read"}
             os.truncate(path, to)
             print(*read(shard), sep="\\n")
@@ -91,7 +92,7 @@ def test_from_several_threads(tmp_path: pathlib.Path, form: str) -> None:
     path = write(tmp_path / "a.part0.arrow", form)
     done = run(
         """
-        shard = open_shard(path, "tokens", strip=[0])
+        shard = open_file(path, strip_tokens=[0])
         told, begun, cut = [], threading.Barrier(7), threading.Event()
         def work():
             signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 30))
@@ -131,7 +132,7 @@ def test_the_fault_handler_of_before_is_back(tmp_path: pathlib.Path) -> None:
     """Python's faulthandler still reports faults outside of mapped files."""
     path = write(tmp_path / "a.part0.arrow", "lists")
     script = """
-shard = open_shard(path, "tokens")
+shard = open_file(path)
 os.truncate(path, 0)
 print(read(shard)[0], flush=True)  # The fault flushes nothing.
 """
@@ -152,7 +153,7 @@ def test_a_handler_in_python_is_back(tmp_path: pathlib.Path) -> None:
         """
         heard = []
         signal.signal(signal.SIGBUS, lambda number, frame: heard.append(number))
-        shard = open_shard(path, "tokens")
+        shard = open_file(path)
         os.truncate(path, 0)
         assert "became shorter" in read(shard)[0] and not heard
         os.kill(os.getpid(), signal.SIGBUS)
@@ -167,10 +168,8 @@ def test_a_file_put_in_the_place_of_another_is_none_of_our_business(
     tmp_path: pathlib.Path,
 ) -> None:
     """The mapping belongs to the file that was opened, which does not change."""
-    from support.internals import open_shard
-
     path = write(tmp_path / "a.part0.arrow", "lists")
-    shard = open_shard(path, "tokens")
+    shard = open_file(path)
     other = write_ipc(tmp_path / "b", [pa.record_batch({"tokens": [[1]]})])
     pathlib.Path(other).replace(path)
     assert shard.document(1).tolist() == list(range(TOKENS, 2 * TOKENS))
@@ -183,19 +182,22 @@ def test_running_out_of_descriptors_is_an_error(tmp_path: pathlib.Path) -> None:
     done = run(
         """
         import resource
+        from windeck import Documents
+        for part in range(1, 60):
+            os.link(path, path.replace("part0", f"part{part}"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+        documents = Documents(os.path.dirname(path), open_files=1)
         shards = []
         try:
-            while len(shards) < 1000:
-                shards.append(open_shard(path, "tokens"))
+            shards.extend(map(documents.open, range(60)))
         except OSError as error:
             print(error)
-        assert 10 < len(shards) < 80
+        assert 10 < len(shards) < 60
         shards.clear()
-        assert set(read(open_shard(path, "tokens"))) == {"read"}
+        assert set(read(documents.open(0))) == {"read"}
         """,
         path,
     )
     assert done.returncode == 0, done.stderr
     assert "Too many open files, this process may have 80: expected a higher limit" in done.stdout
-    assert "a.part0.arrow" in done.stdout
+    assert "a.part" in done.stdout

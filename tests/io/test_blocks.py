@@ -17,7 +17,7 @@ from pyarrow import feather, parquet
 
 import windeck as wd
 from support.counted_files import Counted
-from support.internals import RangedIpcFile, unchanged
+from support.internals import unchanged
 from windeck.io import open_parted
 
 ROWS = 300
@@ -183,7 +183,7 @@ def test_only_the_bytes_in_use_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "a.arrow"
     data = pa.table({f"x{c}": np.random.default_rng(c).normal(size=10_000) for c in range(20)})
     feather.write_feather(data, path, compression="uncompressed", chunksize=5000)
-    file = RangedIpcFile(str(path))
+    file = open_parted(str(path)).file
     counted = Counted(monkeypatch)
     (batch,) = file.batches(["x3"], 6000, 6100)
     assert batch.column(0).equals(data["x3"].slice(6000, 100).combine_chunks())
@@ -208,7 +208,7 @@ def test_columns_that_are_not_used_are_hardly_read(
     names = ["x0", "x1", "x2", "x3", "flag", "other", *(f"x{c}" for c in range(4, 10))]
     table = pa.table({name: (data | flags)[name] for name in names})
     feather.write_feather(table, path, compression="uncompressed")
-    file = RangedIpcFile(str(path))
+    file = open_parted(str(path)).file
     counted = Counted(monkeypatch)
     found = pa.Table.from_batches(file.batches(used, 8, 2990))
     assert found.equals(table.select(used).slice(8, 2982))
@@ -221,7 +221,7 @@ def test_large_batches_with_texts_or_compressed(tmp_path: Path, compression: str
     path = tmp_path / "a.arrow"
     data = pa.table({"x": np.arange(150_000.0), "t": ["a", "bb", "ccc"] * 50_000})
     feather.write_feather(data, path, compression=compression, chunksize=150_000)
-    found = pa.Table.from_batches(RangedIpcFile(str(path)).batches(["t", "x"], 10, 149_990))
+    found = pa.Table.from_batches(open_parted(str(path)).file.batches(["t", "x"], 10, 149_990))
     assert found.equals(data.select(["t", "x"]).slice(10, 149_980))
 
 

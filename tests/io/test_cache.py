@@ -12,24 +12,30 @@ import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.doomed import Points, child
-from support.internals import lock_number, object_key, original, plant
+from support.internals import original, plant
 from support.object_servers import Bucket
 from windeck.io import ObjectCache, checked_cache, filesystem
 
-#: Bytes behind an object: a mark, its length and a digest; and locks of a folder.
-_TRAILER, LOCKS = 8 + 8 + 16, 256
+#: Bytes behind an object: a mark, its length and a digest.
+_TRAILER = 8 + 8 + 16
 
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, "cache._warned", set())
     plant(monkeypatch, "cache._verified", set())
+
+
+def key_of(name: str) -> str:
+    """Return the key of an object: any number in hexadecimal."""
+    return md5(name.encode()).hexdigest()
 
 
 class Remote:
@@ -47,7 +53,7 @@ class Remote:
                 yield content[start : start + 100]
 
         version = f"{len(content)} {content[:8]!r}"
-        found = cache.get(object_key("", name), version, len(content), download, **options)
+        found = cache.get(key_of(name), version, len(content), download, **options)
         return None if found is None else bytes(found.to_pybytes())
 
 
@@ -100,7 +106,7 @@ class TestContents:
         remote = Remote(a=os.urandom(1000), b=os.urandom(1000))
         cache = ObjectCache(str(tmp_path), 1500)
         content = remote.objects["a"]
-        mapped = cache.get(object_key("", "a"), "1", 1000, lambda: iter([content]))
+        mapped = cache.get(key_of("a"), "1", 1000, lambda: iter([content]))
         assert remote.get(cache, "b") == remote.objects["b"]
         assert len(objects_in(tmp_path)) == 1
         assert mapped is not None
@@ -114,9 +120,9 @@ class TestContents:
             raise ConnectionError("gone")
 
         with pytest.raises(ConnectionError, match="gone"):
-            cache.get(object_key("", "a"), "1", 1000, download)
+            cache.get(key_of("a"), "1", 1000, download)
         assert objects_in(tmp_path) == []
-        assert cache.get(object_key("", "a"), "1", 3, lambda: iter([b"abc"])) is not None
+        assert cache.get(key_of("a"), "1", 3, lambda: iter([b"abc"])) is not None
 
 
 class Sums:
@@ -143,11 +149,9 @@ class TestResults:
         for _ in range(3):
             sums = Sums(remote, ObjectCache(str(tmp_path / "c")))
             assert sums.get() == sum(remote.objects["a"])
-            # In any pair of locks, also those of one number.
-            for number in range(2 * LOCKS if sums.computed else 0):
-                key = object_key("", str(number))
-                if lock_number(key) == lock_number(object_key("", "a")):
-                    assert sums.get(key) == sum(remote.objects["a"])
+            # In any pair of the 256 locks, also one lock for both: 595 has that of "a".
+            for number in (*range(50), 595) if sums.computed else ():
+                assert sums.get(key_of(str(number))) == sum(remote.objects["a"])
         assert remote.downloads == {"a": 1}
         assert sums.computed == 0
 
@@ -245,7 +249,7 @@ class TestEviction:
         """A cyclic order, where the least recently used object is the next one that is needed."""
         names = "abcdef"
         remote = Remote(**{name: os.urandom(1000) for name in names})
-        numbers = {object_key("", name): place for place, name in enumerate(names)}
+        numbers = {key_of(name): place for place, name in enumerate(names)}
         known, lru = (
             ObjectCache(str(tmp_path / "known"), 4400),
             ObjectCache(str(tmp_path / "l"), 4400),
@@ -266,7 +270,7 @@ class TestEviction:
     def test_objects_of_unknown_need_go_first(self, tmp_path: Path) -> None:
         remote = Remote(**{name: os.urandom(1000) for name in "abc"})
         cache = ObjectCache(str(tmp_path), 2200)
-        numbers = {object_key("", "a"): 900, object_key("", "c"): 0}
+        numbers = {key_of("a"): 900, key_of("c"): 0}
         for name in "ab":
             remote.get(cache, name)
         remote.get(cache, "c", needed_at=numbers.get)
@@ -351,7 +355,7 @@ class TestClocks:
         cache = ObjectCache(str(tmp_path))
         remote.get(cache, "a")
         for number, moment in enumerate((-(10**9), 10**11)):
-            left = tmp_path / f".{object_key('', 'a')}-0-{number}.tmp"
+            left = tmp_path / f".{key_of('a')}-0-{number}.tmp"
             left.write_bytes(b"half")
             os.utime(left, (moment, moment))
         remote.get(cache, "b")
@@ -359,7 +363,7 @@ class TestClocks:
 
 
 def _kept(folder: Path, name: str) -> bool:
-    return any(object_key("", name) in one for one in objects_in(folder))
+    return any(key_of(name) in one for one in objects_in(folder))
 
 
 def _read_all(paths: list[str], sender: Any) -> None:
@@ -478,12 +482,12 @@ class TestKilled:
                     yield content[start : start + 400]
 
             version = f"{len(content)} {content[:8]!r}"
-            found = cache.get(object_key("", name), version, len(content), download)
+            found = cache.get(key_of(name), version, len(content), download)
             assert found is not None
             assert found.to_pybytes() == content
         for number in range(3):
             result = b"%d" % number * 300
-            key = object_key("result", str(number))
+            key = key_of(f"result {number}")
             assert cache.get_result(key, partial(bytes, result), bytes, bytes) == result
         assert used(folder) <= self.limit
         assert not [name for name in objects_in(folder) if name.endswith(".tmp")]

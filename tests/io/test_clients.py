@@ -10,17 +10,10 @@ import aiohttp
 import fsspec
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
+from pyarrow import fs
 from yarl import URL
 
-from support.internals import (
-    ArrowClient,
-    FsspecClient,
-    WrongAnswer,
-    classify_error,
-    connect,
-    mount_url,
-    s3_options,
-)
+from windeck.io import filesystem
 
 
 @pytest.mark.parametrize(
@@ -42,7 +35,7 @@ from support.internals import (
     ],
 )
 def test_keys(url: str, options: dict[str, Any], key: str) -> None:
-    path = mount_url(url, storage_options=options)
+    path: Any = filesystem.absolute(url, storage_options=options)
     assert path.key == key
     assert "word" not in path
     assert "u:p" not in path
@@ -63,7 +56,18 @@ def test_names_of_s3_options(
     options: dict[str, Any], expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    found = s3_options("bucket", options)
+    clients = []
+
+    class Client:
+        type_name = "s3"
+
+        def __init__(self, **options: Any) -> None:
+            clients.append(options)
+
+    monkeypatch.setattr(fs, "S3FileSystem", Client)
+    path: Any = filesystem.absolute("s3://bucket/a", storage_options=options)
+    assert path.key == "bucket/a"
+    (found,) = clients
     names = ("access_key", "secret_key", "session_token", "endpoint_override")
     assert tuple(found.get(name) for name in names) == expected
     if "endpoint_url" in repr(options):
@@ -72,12 +76,20 @@ def test_names_of_s3_options(
         assert found["scheme"] == scheme[1]
 
 
-def test_clients_that_check_ranges() -> None:
-    assert connect("http", "http://host/a", {}).checks_ranges
-    assert connect("memory", "memory://a", {}).checks_ranges
-    assert not connect("s3", "s3://bucket/a", {"region": "us-east-1"}).checks_ranges
-    assert not FsspecClient(fsspec.filesystem("http")).checks_ranges  # without our check
-    assert isinstance(connect("gs", "gs://bucket/a", {"anon": True}), ArrowClient)
+@pytest.mark.parametrize(
+    ("url", "options", "expected"),
+    [
+        ("http://host/a", {}, True),
+        ("memory://a", {}, True),
+        ("s3://bucket/a", {"storage_options": {"region": "us-east-1"}}, False),
+        ("gs://bucket/a", {"storage_options": {"anon": True}}, False),
+        ("a", {"filesystem": fsspec.filesystem("http")}, True),
+        ("a", {"filesystem": fsspec.AbstractFileSystem()}, False),
+    ],
+)
+def test_clients_that_check_ranges(url: str, options: dict[str, Any], expected: bool) -> None:
+    path: Any = filesystem.absolute(url, **options)
+    assert path.mount.client.checks_ranges == expected
 
 
 def response_error(status: int) -> Exception:
@@ -131,12 +143,31 @@ def chained(error: Exception, cause: Exception) -> Exception:
         (response_error(500), "transient"),
         (response_error(418), ""),
         (TimeoutError(), "transient"),
-        (WrongAnswer("short"), "transient"),
         (PermissionError("a"), "forbidden"),
         (IsADirectoryError("a"), ""),
         (TypeError("a"), ""),
     ],
     ids=repr,
 )
+@pytest.mark.usefixtures("quick_retries")
 def test_errors_of_libraries(error: Exception, expected: str) -> None:
-    assert classify_error(error) == expected
+    """An error of a file system is repeated, or raised as another one at once."""
+    requests = []
+
+    class Failing(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        cachable = False
+
+        def info(self, path: str, **options: Any) -> Any:
+            requests.append(path)
+            raise error
+
+    raised = {
+        "transient": ConnectionError,
+        "forbidden": PermissionError,
+        "missing": FileNotFoundError,
+        "": TypeError if isinstance(error, TypeError) else OSError,
+    }[expected]
+    with pytest.raises(raised) as caught:
+        filesystem.size(filesystem.absolute("a", filesystem=Failing()))
+    assert type(caught.value) is raised
+    assert len(requests) == (4 if expected == "transient" else 1)

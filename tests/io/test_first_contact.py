@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import BufferOutputStream, parquet
+from pyarrow import BufferOutputStream, fs, parquet
 
 import windeck as wd
-from support.internals import Mount, connect, plant
+from support.internals import plant
 from support.object_servers import Bucket, Website, retry_quickly
 from support.store_servers import free_port
-from windeck.io import resolve
+from windeck.io import filesystem, resolve
 
 
 def table_bytes(value: float) -> bytes:
@@ -61,52 +61,67 @@ def test_later_faults_are_repeated_as_ever(web: Website, monkeypatch: pytest.Mon
     assert fault.fired == 3
 
 
+class Google:
+    """A client of Google's storage, whose requests fail with some texts before one succeeds."""
+
+    type_name = "gcs"
+
+    def __init__(self, failures: list[str]) -> None:
+        self.failures, self.options = failures, []
+
+    def __call__(self, **options: Any) -> Google:
+        self.options.append(options)
+        return self
+
+    def open_input_file(self, key: str) -> Any:
+        if self.failures:
+            raise OSError(f"google::cloud::Status(UNAVAILABLE: {self.failures.pop()}")
+        return pa.BufferReader(b"content")
+
+    def get_file_info(self, key: str) -> Any:
+        return fs.FileInfo(key, fs.FileType.File, size=7, mtime_ns=1)
+
+
+def size_by(
+    client: Google, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any] | None = None
+) -> int:
+    """Ask for the size of an object by a client."""
+    monkeypatch.setattr(fs, "GcsFileSystem", client)
+    return filesystem.size(filesystem.absolute("gs://bucket/x", storage_options=options))
+
+
 def test_clients_of_google_make_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyarrow import fs
-
-    given: list[Any] = []
-
-    class Client:
-        type_name = "gcs"
-
-        def __init__(self, **options: Any) -> None:
-            given.append(options["retry_time_limit"].total_seconds())
-
-    monkeypatch.setattr(fs, "GcsFileSystem", Client)
-    connect("gs", "gs://bucket/x", {})
-    connect("gs", "gs://bucket/x", {"retry_time_limit": timedelta(seconds=7)})
-    assert given == [0.001, 7]
+    client = Google([])
+    assert size_by(client, monkeypatch) == 7
+    assert size_by(client, monkeypatch, {"retry_time_limit": timedelta(seconds=7)}) == 7
+    limits = [options["retry_time_limit"].total_seconds() for options in client.options]
+    assert limits == [0.001, 7]
 
 
 def test_google_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    mount = Mount("gs", "gs://bucket")
-
-    def request() -> None:
-        raise OSError(
-            "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of "
-            "Could not create a OAuth2 access token to authenticate the request. ...)"
-        )
-
+    client = Google(
+        [
+            "Retry policy exhausted, with a last message of Could not create a OAuth2 access token "
+            "to authenticate the request. ...)"
+        ]
+    )
     with pytest.raises(PermissionError, match=r"no credentials were found.*'anonymous': True"):
-        mount.attempt("gs://bucket/x", "stat", request)
+        size_by(client, monkeypatch)
 
 
 def test_answers_of_google_are_repeated_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client does not name the status of an answer."""
     retry_quickly(monkeypatch)
     plant(monkeypatch, "retry.FIRST_ANSWER_SECONDS", 0.0)
-    mount, failures = Mount("gs", "gs://bucket"), [1, 2, 3]
-
-    def request() -> str:
-        if failures:
-            failures.pop()
-            raise OSError(
-                "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of "
-                "<Error><Code>SlowDown</Code></Error> error_info={reason=, domain=, metadata={}})"
-            )
-        return "found"
-
-    assert mount.attempt("gs://bucket/x", "stat", request) == "found"
+    client = Google(
+        [
+            "Retry policy exhausted, with a last message of <Error><Code>SlowDown</Code></Error> "
+            "error_info={reason=, domain=, metadata={}})"
+        ]
+        * 3
+    )
+    assert size_by(client, monkeypatch) == 7
+    assert client.failures == []
 
 
 @pytest.mark.parametrize(

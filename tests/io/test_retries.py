@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import fsspec
 import pytest
 
 from support.cloud_servers import Cloud, azure, gcs, gcs_port
-from support.internals import FsspecClient, Mount, connect, plant
+from support.internals import plant
 from support.object_servers import Bucket, Website
 from windeck._util import retry
 from windeck.io import filesystem
@@ -105,8 +106,8 @@ def test_requests_of_an_attempt(
     options: dict[str, Any] = {"abfs": {"account_name": "a", "account_key": "a2V5"}}
     if scheme == "hf":
         pytest.importorskip("huggingface_hub")
-    client = connect(scheme, f"{scheme}://a/b", options.get(scheme, {}))
-    assert client.own_retries.requests(operation, status) == expected
+    path: Any = filesystem.absolute(f"{scheme}://a/b", storage_options=options.get(scheme))
+    assert path.mount.client.own_retries.requests(operation, status) == expected
 
 
 def test_an_error_of_the_network_by_httpx_is_repeated() -> None:
@@ -114,15 +115,18 @@ def test_an_error_of_the_network_by_httpx_is_repeated() -> None:
     error = type("ReadError", (Exception,), {"__module__": "httpx"})
     left = [error("reset"), error("reset")]
 
-    def request() -> str:
-        if left:
-            raise left.pop()
-        return "done"
+    class Hub(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        cachable = False
 
-    assert Mount("hf", "hf://datasets").attempt("hf://datasets/a", "stat", request) == "done"
+        def info(self, path: str, **options: Any) -> dict[str, Any]:
+            if left:
+                raise left.pop()
+            return {"name": path, "type": "file", "size": 7}
+
+    assert filesystem.size(filesystem.absolute("a", filesystem=Hub())) == 7
+    assert not left
 
 
 def test_any_file_system_of_fsspec_has_retries() -> None:
-    import fsspec
-
-    assert FsspecClient(fsspec.filesystem("memory")).own_retries.attempts == 1
+    path: Any = filesystem.absolute("a", filesystem=fsspec.filesystem("memory"))
+    assert path.mount.client.own_retries.attempts == 1

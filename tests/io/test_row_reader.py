@@ -17,7 +17,6 @@ from pyarrow import feather
 
 import windeck as wd
 from support.internals import (
-    RangedIpcFile,
     Workers,
     inside,
     original,
@@ -318,7 +317,7 @@ def test_other_reads_may_be_queued_before_rows_are_read(tmp_path: Path) -> None:
     feather.write_feather(pa.table({"x": np.arange(500)}), tmp_path / "a.arrow", "uncompressed")
     table = wd.Table.read(tmp_path / "a.arrow", in_memory=False, group_bytes=1000)
     assert isinstance(table, StreamedTable)
-    queued, plain = threading.Event(), RangedIpcFile.batches
+    queued, plain = threading.Event(), original("blocks.RangedIpcFile.batches")
 
     def batches(*place: Any, **options: Any) -> Any:
         assert queued.wait(60)

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from models.packing_model import Model, ModelCorpus
-from support.internals import open_shard, plant
+from support.corpora import open_file
+from support.internals import plant
 from support.packing_cases import packing
 from windeck import PackedSequences
 from windeck._util import LRUCache
@@ -27,7 +28,7 @@ class FileCorpus(ModelCorpus):
     files: LRUCache
 
     def path(self, shard: int) -> str:
-        return str(self.folder / f"shard{shard}")
+        return str(self.folder / f"shard{shard}.arrow")
 
     def write(self, folder: Path, form: str, limit: int = 3) -> FileCorpus:
         self.folder, self.files = folder, LRUCache(limit, keep_after_fork=True)
@@ -51,8 +52,8 @@ class FileCorpus(ModelCorpus):
     def open(self, shard: int) -> Any:
         return self.files.get(
             shard,
-            lambda: open_shard(
-                self.path(shard), "tokens", strip=self.strip, min_length=self.min_length
+            lambda: open_file(
+                self.path(shard), strip_tokens=self.strip, min_length=self.min_length
             ),
         )
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import windeck as wd
+from support.object_servers import Website
 from support.prepare_cases import SMALL, unsorted_rows, write_files
 
 
@@ -45,13 +45,20 @@ def test_what_it_says_is_what_was_written(prepared: wd.Prepared, tmp_path: Path)
     assert "300 rows of 5 series in" in str(prepared)
 
 
-def test_names_of_sources_have_no_credentials() -> None:
-    from support.internals import SourceFile
-
-    url = "s3://key:secret@bucket/raw/a.parquet?token=secret#secret"
-    source = SourceFile(url, "Parquet", pa.schema([]), 0, 0, 0, 0)
-    assert source.name == "s3://bucket/raw/a.parquet"
-    assert SourceFile("/a/b@c?.csv", "CSV", pa.schema([]), 0, 0, 0, 0).name == "/a/b@c?.csv"
+def test_names_of_sources_have_no_credentials(web: Website, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", unsorted_rows(), 1)
+    content = (tmp_path / "in" / "0.parquet").read_bytes()
+    (tmp_path / "b@c?.parquet").write_bytes(content)
+    web.objects["a.parquet"] = content
+    url = f"{web.url}/a.parquet".replace("://", "://key:secret@") + "?token=secret"
+    for source, name in (
+        (url, f"{web.url}/a.parquet"),
+        (tmp_path / "b@c?.parquet", str(tmp_path / "b@c?.parquet")),
+    ):
+        out = tmp_path / "out"
+        wd.prepare(source, out, id_columns="site", timestamp_column="time", overwrite=True)
+        assert [one.path for one in wd.Prepared.read(out).sources] == [name]
+        assert b"secret" not in (out / "manifest.json").read_bytes()
 
 
 def test_damage_of_files_is_found(prepared: wd.Prepared, tmp_path: Path) -> None:

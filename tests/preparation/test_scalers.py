@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import windeck as wd
-from support.internals import scaler_from_arrow, scaler_to_arrow
 from support.prepare_cases import SMALL, contents, unsorted_rows, write_files
 
 KEYS: dict[str, Any] = {"id_columns": "site", "timestamp_column": "time"}
@@ -129,12 +129,25 @@ def test_scalers_of_all_series_together_are_in_the_manifest(tmp_path: Path, sour
     assert contents(tmp_path / "other") == contents(tmp_path / "out")
 
 
+def written(table: Any) -> bytes:
+    """Return a table as an Arrow file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def with_column(table: Any, name: str, values: Any) -> bytes:
+    """Return an Arrow file of a table with another column of a name."""
+    return written(table.set_column(table.schema.get_field_index(name), name, values))
+
+
 def damaged(content: bytes) -> bytes:
-    """Return an Arrow file with one digit of a number changed."""
-    scaler = scaler_from_arrow(content)
-    scaler.statistics["mean"].setflags(write=True)
-    scaler.statistics["mean"][0, 0] += 1
-    return scaler_to_arrow(scaler)
+    """Return an Arrow file with a number changed."""
+    table = pa.ipc.open_file(content).read_all()
+    means = table["0.mean"].to_numpy().copy()
+    means[0] += 1
+    return with_column(table, "0.mean", pa.array(means))
 
 
 @pytest.mark.parametrize("change", [damaged, lambda content: content[:-9], lambda content: b""])
@@ -146,30 +159,36 @@ def test_a_damaged_scaler_is_named(tmp_path: Path, source: Path, change: Any) ->
         wd.Prepared.read(tmp_path / "out")
 
 
-def test_bytes_that_are_no_scaler_are_refused(tmp_path: Path) -> None:
-    table = wd.Table.from_columns({"load": np.arange(5.0)}, offsets=[0, 2, 5])
-    scaler = wd.Scaler.fit(table, per_series=True)
-    assert scaler_from_arrow(scaler_to_arrow(scaler)) == scaler
-    read = pa.ipc.open_file(scaler_to_arrow(scaler)).read_all()
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: b"",
+        lambda table: b"ARROW1\0\0",
+        lambda table: written(table.replace_schema_metadata(None)),
+        lambda table: written(table.drop_columns(["0.mean"])),
+        lambda table: with_column(table, "0.mean", pa.array([0.0, float("nan")])),
+        lambda table: with_column(table, "0.count", pa.array([-1, 2])),
+        lambda table: with_column(table, "0.mean", pa.array([0.0, None])),
+        lambda table: with_column(table, "series", pa.array(["1", "{"])),
+    ],
+)
+def test_files_that_are_no_scaler_are_refused(tmp_path: Path, change: Any) -> None:
+    """Files with the digest of the manifest, as of another program."""
+    write_files(tmp_path / "in", unsorted_rows(series=2, length=9), 1)
+    out = tmp_path / "out"
+    wd.prepare(tmp_path / "in", out, **KEYS, columns="load", scaler="standard", per_series=True)
+    path = out / "_scaler-standard.arrow"
+    table = pa.ipc.open_file(path.read_bytes()).read_all()
+    manifest = json.loads((out / "manifest.json").read_text())
 
-    def written(changed: Any) -> bytes:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, changed.schema) as writer:
-            writer.write_table(changed)
-        return bytes(sink.getvalue())
+    def store(content: bytes) -> None:
+        path.write_bytes(content)
+        manifest["scalers"]["standard"]["sha256"] = hashlib.sha256(content).hexdigest()
+        (out / "manifest.json").write_text(json.dumps(manifest))
 
-    def with_column(name: str, values: Any) -> bytes:
-        return written(read.set_column(read.schema.get_field_index(name), name, values))
-
-    for content in (
-        b"",
-        b"ARROW1\0\0",
-        written(read.replace_schema_metadata(None)),
-        written(read.drop_columns(["0.mean"])),
-        with_column("0.mean", pa.array([0.0, float("nan")])),
-        with_column("0.count", pa.array([-1, 2])),
-        with_column("0.mean", pa.array([0.0, None])),
-        with_column("series", pa.array(["1", "{"])),
-    ):
-        with pytest.raises((ValueError, TypeError, KeyError)):
-            scaler_from_arrow(content)
+    store(written(table))
+    expected = wd.Prepared.read(out).scalers["standard"]
+    assert expected.series == ("s0", "s1")
+    store(change(table))
+    with pytest.raises(ValueError, match=r"manifest.json' cannot be read as a manifest"):
+        wd.Prepared.read(out)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import windeck as wd
-from support.internals import wider_types
 from support.prepare_cases import write_file
 
 KEYS: dict[str, Any] = {"id_columns": "site", "timestamp_column": "time"}
@@ -137,6 +136,8 @@ def test_other_types_differ(tmp_path: Path, name: str, one: Any, other: Any) -> 
         prepared(tmp_path, *tables)
 
 
-def test_equal_types_stay_as_they_are() -> None:
-    schema = pa.schema({"a": pa.int8(), "b": pa.float32(), "t": pa.timestamp("s")})
-    assert wider_types([schema, schema], ["a", "b", "t"], ["a"], "t") == {"t": pa.timestamp("s")}
+def test_equal_types_stay_as_they_are(tmp_path: Path) -> None:
+    types = {"site": pa.int8(), "load": pa.float32(), "time": pa.timestamp("ms")}
+    tables = [rows_of(3 * n).select(list(types)).cast(pa.schema(types)) for n in range(2)]
+    stored = {"site": "int8", "load": "float", "time": "timestamp[ms]"}
+    assert prepared(tmp_path, *tables).columns == stored

@@ -11,6 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import feather, ipc, parquet
 
+from support.internals import planted
+from windeck import Documents
+from windeck._core import TokenShard
+
 Docs = Sequence[Sequence[int]]
 
 
@@ -76,6 +80,30 @@ def write_counts(root: Path, rows: Sequence[str], name: str = "x_counts.csv") ->
     path = root / "meta" / name
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def open_file(path: Path | str, *beside: str, column: str = "tokens", **options: Any) -> TokenShard:
+    """Open a file of documents as a corpus that has no other, or others in the folder after it.
+
+    A corpus has a token: a file without any is opened beside one that has some.
+    """
+    path = Path(path)
+    documents = Documents(path.parent, files=[path.name, *beside], column=column, **options)
+    assert documents.shard_path(0) == str(path)
+    return documents.open(0)
+
+
+def stated_counts(root: Path, **options: Any) -> Documents | None:
+    """Open a corpus by the counts that metadata state; None if a file has to be read for them."""
+
+    def refuse(*_: object) -> None:
+        raise NotImplementedError
+
+    with planted("readers.DocumentOptions.open", refuse):
+        try:
+            return Documents(root, **options)
+        except NotImplementedError:
+            return None
 
 
 #: Four shards of two datasets: part 10 after part 3, an empty file, empty documents.

@@ -21,46 +21,10 @@ if TYPE_CHECKING:
 
     from windeck._util.options import NOTES as OPTION_NOTES
     from windeck._util.options import WORDS as OPTION_WORDS
-    from windeck.documents.checking import FileChecker as FileChecker
-    from windeck.documents.counts import DeclaredCounts as DeclaredCounts
-    from windeck.documents.counts import footer_counts as footer_counts
-    from windeck.documents.counts import normal_path as normal_path
-    from windeck.documents.counts import read_counts as read_counts
-    from windeck.documents.discovery import discover as discover
-    from windeck.documents.discovery import first_unmatched as first_unmatched
-    from windeck.documents.discovery import parse_patterns as parse_patterns
-    from windeck.documents.discovery import path_filter as path_filter
-    from windeck.documents.mds import _parse_index as parse_mds_index
-    from windeck.documents.mds import find_shards as find_mds_shards
-    from windeck.documents.megatron import find_shards as find_megatron_shards
-    from windeck.documents.readers import DocumentOptions as DocumentOptions
-    from windeck.documents.readers import open_shard as open_shard
-    from windeck.documents.token_files import read_array as read_array
-    from windeck.documents.tokenization import tokenize as tokenize
-    from windeck.documents.tokenization import tokenizer_name as tokenizer_name
-    from windeck.documents.verification import combine_digests as combine_digests
-    from windeck.documents.verification import file_digest as file_digest
-    from windeck.io.blocks import RangedIpcFile as RangedIpcFile
-    from windeck.io.blocks import RangedParquetFile as RangedParquetFile
     from windeck.io.blocks import unchanged as unchanged
-    from windeck.io.cache import _lock_number as lock_number
-    from windeck.io.cache import object_key as object_key
-    from windeck.io.clients import ArrowClient as ArrowClient
-    from windeck.io.clients import FsspecClient as FsspecClient
-    from windeck.io.clients import WrongAnswer as WrongAnswer
-    from windeck.io.clients import _s3_options as s3_options
-    from windeck.io.clients import connect as connect
-    from windeck.io.footers import ipc_layout as ipc_layout
     from windeck.io.ranges import merge_ranges as merge_ranges
-    from windeck.io.remote import Mount as Mount
-    from windeck.io.remote import _classify as classify_error
-    from windeck.io.remote import mount_url as mount_url
     from windeck.io.row_reader import _Workers as Workers
     from windeck.preparation.engines import run_tasks as run_tasks
-    from windeck.preparation.plan import SourceFile as SourceFile
-    from windeck.preparation.stored_scalers import scaler_from_arrow as scaler_from_arrow
-    from windeck.preparation.stored_scalers import scaler_to_arrow as scaler_to_arrow
-    from windeck.preparation.widening import wider_types as wider_types
     from windeck.table.first_pass import FirstPass as FirstPass
     from windeck.table.first_pass import _decode as decode_first_pass
     from windeck.table.first_pass import _encode as encode_first_pass
@@ -71,14 +35,8 @@ __all__ = [
     "OPTION_NOTES",
     "OPTION_WORDS",
     "Workers",
-    "classify_error",
     "decode_first_pass",
     "encode_first_pass",
-    "find_mds_shards",
-    "find_megatron_shards",
-    "lock_number",
-    "parse_mds_index",
-    "s3_options",
 ]
 
 #: What tests replace, or read as it is at the time: a name, and the module that has it. The name
@@ -142,10 +100,8 @@ MODULE_OF = {
     "mds._CHUNK_BYTES": "windeck.documents.mds",
     "megatron._CHUNK": "windeck.documents.megatron",
     "nanogpt._CHUNK_BYTES": "windeck.documents.nanogpt",
-    "nanogpt.read_array": "windeck.documents.nanogpt",
     "readers.DocumentOptions.open": "windeck.documents.readers",
     "token_files.map_documents": "windeck.documents.token_files",
-    "token_files.read_exactly": "windeck.documents.token_files",
     "tokenization._BATCH_CHARACTERS": "windeck.documents.tokenization",
     "blocks.GAP_BYTES": "windeck.io.blocks",
     "blocks.RangedIpcFile.batches": "windeck.io.blocks",

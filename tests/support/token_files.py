@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +155,18 @@ def write_mds(
             name, raw = f"{name}.zstd", packed
         (folder / name).write_bytes(raw)
         entries.append(entry)
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": entries}))
+    write_mds_index(folder, json.dumps({"version": 2, "shards": entries}))
+
+
+#: Times of the indices that are written: each is another version of the file.
+_TIMES = count(1_700_000_000)
+
+
+def write_mds_index(folder: Path, text: str) -> None:
+    """Write the index of a folder of shards."""
+    path, time = folder / "index.json", next(_TIMES)
+    path.write_text(text)
+    os.utime(path, (time, time))
 
 
 def write_arrow_tokens(path: Path, docs: Docs, *, row_per_token: bool) -> None:

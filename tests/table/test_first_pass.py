@@ -20,14 +20,13 @@ from pyarrow import parquet
 import windeck as wd
 from support.internals import (
     FirstPass,
-    RangedIpcFile,
-    RangedParquetFile,
     decode_first_pass,
     encode_first_pass,
     plant,
 )
 from support.object_servers import Website
 from support.streamed_tables import READ, arrow_table, assert_same, write_files
+from windeck.io import open_parted
 from windeck.table import SeriesLayout, StreamedTable
 
 series = st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_size=6)
@@ -88,10 +87,15 @@ def everything(table: wd.Table) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def scanned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def scanned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[str, ...]]:
     """The columns of each read of the files' rows."""
     found: list[tuple[str, ...]] = []
-    for kind in (RangedParquetFile, RangedIpcFile):
+    folder = tmp_path_factory.mktemp("kinds")
+    for form in ("parquet", "uncompressed"):
+        (path,) = write_files(arrow_table([1]), folder, [], 1, form)
+        kind = type(open_parted(str(path)).file)
         batches = kind.batches
 
         def counted(self: Any, names: Any, *rest: Any, own: Any = batches, **options: Any) -> Any:

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import windeck as wd
-from support.internals import plant, scaler_from_arrow, scaler_to_arrow
+from support.internals import plant
 
 #: The least and the greatest value of every series by name; those of all fitted series together.
 LIMITS = {"a": (0.0, 8.0), "b": (1000.0, 1080.0), "c": (-16.0, 16.0), "d": (5.0, 6.0)}
@@ -102,7 +102,6 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 SCALERS: dict[str, Callable[[wd.Scaler], wd.Scaler]] = {
     "fitted": lambda scaler: scaler,
     "json": lambda scaler: wd.Scaler.from_json(scaler.to_json()),
-    "arrow": lambda scaler: scaler_from_arrow(scaler_to_arrow(scaler)),
     "pickled": lambda scaler: pickle.loads(pickle.dumps(scaler)),
     "copied": copy.deepcopy,
     "replaced": lambda scaler: dataclasses.replace(scaler, unseen="global"),

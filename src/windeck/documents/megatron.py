@@ -93,8 +93,10 @@ class MegatronReader:
                 DOCUMENT_BYTES,
             )
 
-    def count(self, path: str) -> tuple[int, int]:
+    def count(self, path: str) -> tuple[int, int] | None:
         summary = self.check(path)
+        if not summary.size:
+            return None  # A file without tokens is not opened later: it is compared now.
         return summary.documents, summary.size // summary.token_bytes
 
     def open(self, path: str, filters: Mapping[str, Any]) -> TokenShard:
