@@ -193,13 +193,13 @@ def test_options_without_their_names_are_explained() -> None:
     wanted = "Windows is called with 3 positional arguments; expected Windows(table, "
     wanted += "context_length=..., prediction_length=...)"
     with pytest.raises(TypeError, match=f"^{re.escape(wanted)}$"):
-        wd.Windows(plain(), 10, 2)  # type: ignore[misc]
+        wd.Windows(plain(), 10, 2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"2 .*; expected Loader\(data, batch_size=\.\.\.\)$"):
-        wd.Loader(windows(), 32)  # type: ignore[misc]
+        wd.Loader(windows(), 32)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"expected Table.read\(path, columns=\.\.\.\)$"):
-        wd.Table.read("a.csv", "load")  # type: ignore[misc]
+        wd.Table.read("a.csv", "load")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"expected Windows.latest\(future=\.\.\.\)$"):
-        windows().latest(True)  # type: ignore[misc]
+        windows().latest(True)  # type: ignore[call-arg]
 
 
 def test_type_errors_of_known_options_stay_as_they_are() -> None:

@@ -163,6 +163,10 @@ def test_a_page(here: Path) -> None:
         (("x.parquet", "--columns", "a,,b"), 2, "expected names with commas"),
         (("x.parquet", "--batch-size", "0"), 2, "expected a whole number from 1 on"),
         (("x.parquet", "--html", "nowhere/x.html"), 2, "there is no folder"),
+        (("my_doctored_job:setup", "--time", "t"), 2, "--time is an option of FILE"),
+        (("my_doctored_job:setup", "--context", "5"), 2, "expected none beside my_doctored_job"),
+        (("my_doctored_job:setup", "--decimal", ","), 2, "--decimal is an option of FILE"),
+        (("--compare", "a.json", "--id", "x"), 2, "expected none beside --compare"),
     ],
 )
 @pytest.mark.usefixtures("here")

@@ -68,19 +68,6 @@ def add_parser(subparsers: Any) -> None:
         help="a file, a directory or a glob; or a function that returns a loader")  # fmt: skip
     add("--compare", metavar="REPORT.json", nargs="+", type=Path,
         help="compare reports that --json printed")  # fmt: skip
-    add("--columns", metavar="NAME", action="append", type=comma_names,
-        help="columns of the windows, with commas or repeated (default: the target of the demo)",
-        )  # fmt: skip
-    add("--id", metavar="COLUMN", action="append", dest="ids",
-        help="column of series names; repeatable; '' for none (default: inferred)")  # fmt: skip
-    add("--context", metavar="N", type=at_least(1), default=168,
-        help="steps a window looks back (default: %(default)s)")  # fmt: skip
-    add("--horizon", metavar="N", type=at_least(0), default=24,
-        help="steps a window looks ahead (default: %(default)s)")  # fmt: skip
-    add("--batch-size", metavar="N", type=at_least(1), default=256,
-        help="windows in a batch (default: %(default)s)")  # fmt: skip
-    add("--mapped", action="store_true",
-        help="map one Arrow file instead of reading it into memory")  # fmt: skip
     add("--seconds", metavar="X", type=seconds, default=2.0,
         help="seconds of each loop (default: %(default)s)")  # fmt: skip
     add("--batches", metavar="N", type=at_least(1), default=100_000,
@@ -90,11 +77,55 @@ def add_parser(subparsers: Any) -> None:
     add("--json", action="store_true", help="print one JSON document, to keep and to compare")
     add("--html", metavar="OUT.html", type=Path, help="also write one page that needs nothing else")
     add("--force", action="store_true", help="replace the page if it exists")
-    add("--time", metavar="COLUMN",
-        help="column of time stamps, by which rows are sorted (default: rows are in order)",
-        )  # fmt: skip
-    add_csv_options(parser)
-    parser.set_defaults(run=run)
+    of_files = [
+        add(
+            "--columns",
+            metavar="NAME",
+            action="append",
+            type=comma_names,
+            help="columns of windows, with commas or repeated (default: the target of the demo)",
+        ),
+        add(
+            "--id",
+            metavar="COLUMN",
+            action="append",
+            dest="ids",
+            help="column of series names; repeatable; '' for none (default: inferred)",
+        ),
+        add(
+            "--context",
+            metavar="N",
+            type=at_least(1),
+            default=168,
+            help="steps a window looks back (default: %(default)s)",
+        ),
+        add(
+            "--horizon",
+            metavar="N",
+            type=at_least(0),
+            default=24,
+            help="steps a window looks ahead (default: %(default)s)",
+        ),
+        add(
+            "--batch-size",
+            metavar="N",
+            type=at_least(1),
+            default=256,
+            help="windows in a batch (default: %(default)s)",
+        ),
+        add(
+            "--mapped",
+            action="store_true",
+            help="map one Arrow file instead of reading it into memory",
+        ),
+        add(
+            "--time",
+            metavar="COLUMN",
+            help="column of time stamps, by which rows are sorted (default: rows are in order)",
+        ),
+        *add_csv_options(parser),
+    ]
+    parser.set_defaults(run=run, of_files=of_files)
 
 
 def run(options: Namespace) -> None:
@@ -109,9 +140,12 @@ def run(options: Namespace) -> None:
         if options.html is not None:
             check_output_file(options.html, force=options.force)
         if options.compare is not None:
+            _refuse_file_options(options)
             _compare(options)
             return
         function = _function(options.what)
+        if function is not None:
+            _refuse_file_options(options)
         loader, step = (None, None) if function else (_file_loader(options), None)
     if function is not None:
         loader, step = _loader_and_step(function(), options.what)
@@ -123,6 +157,16 @@ def run(options: Namespace) -> None:
             found = _diagnose(loader, step, options, resolve(options.what))
     with _reported():
         _show(found, options)
+
+
+def _refuse_file_options(options: Namespace) -> None:
+    """Raise a UsageError if an option is given that only windows of a file have."""
+    for option in options.of_files:
+        if getattr(options, option.dest) != option.default:
+            raise UsageError(
+                f"{option.option_strings[0]} is an option of FILE, expected none beside "
+                f"{options.what or '--compare'}"
+            )
 
 
 @contextmanager

@@ -129,11 +129,13 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"expected a number, found {text[:40]!r}") from None
 
 
-def add_csv_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of CSV files; the column of times is `time`."""
+def add_csv_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Add the options of CSV files, and return them; the column of times is `time`."""
     csv = parser.add_argument_group("CSV files", "as the options of windeck.Table.read")
-    for option, what in _CSV_OPTIONS.items():
+    return [
         csv.add_argument(option, metavar=option[2:].partition("-")[2].upper() or "TEXT", help=what)
+        for option, what in _CSV_OPTIONS.items()
+    ]
 
 
 def csv_arguments(options: Namespace) -> dict[str, Any]:
