@@ -20,6 +20,12 @@ NEAR = "did you mean 'sample' or 'samples'?"
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (wd.Permutation, (10,), {"sed": 3}, "Permutation has no option `sed`; did you mean 'seed'"),
     (wd.Permutation, (10,), {"shuffle": True}, "Permutation has no option `shuffle`"),
+    (
+        wd.Permutation,
+        (10,),
+        {"random_state": 3},
+        "Permutation has no option `random_state`, which is `seed` here: see docs/words.md",
+    ),
     (wd.Permutation, (), {}, f"Permutation is called without `size`; {PERMUTATION}"),
     (wd.Permutation, (), {"seed": 3}, f"Permutation is called without `size`; {PERMUTATION}"),
     (
@@ -47,6 +53,18 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     ),
     (ORDER.slice, (1, "a"), {}, "stop is of type str, expected an integer"),
     (ORDER.index, (), {}, f"Permutation.index is called without `sample`; {INDEX}"),
+    (
+        ORDER.index,
+        (),
+        {"sample": 3, "out": None},
+        f"Permutation.index is called with `sample` and `out`; {INDEX}",
+    ),
+    (
+        ORDER.index,
+        (3,),
+        {"out": None, "sample": 3},
+        f"Permutation.index is called with `sample` twice; {INDEX}",
+    ),
     (ORDER.index, (), {"sampel": 3}, f"Permutation.index has no option `sampel`; {NEAR}"),
     (ORDER.plot, (), {"axs": 3}, "Permutation.plot() got an unexpected keyword argument 'axs'"),
     (wd.LCG, (10,), {"mult": 5}, "LCG has no option `mult`; did you mean 'multiplier'?"),

@@ -194,6 +194,9 @@ NOTES: dict[str, dict[str, str]] = {
 #: Calls whose options have the meaning of those of another class.
 _FAMILIES = {"JaggedTable": "Table", "prepare": "Table"}
 
+#: Options that have one meaning in all calls.
+_SAME = {"seed"}
+
 #: Classes that are made by a method of another one.
 _CALLS = {"MappedStream": "Stream.map"}
 
@@ -274,9 +277,11 @@ def explain_native_call(call: str, signatures: str, count: int, options: Mapping
         missing = [
             name for name, value in form[count:] if not value and name not in {"*", *options}
         ]
-        if missing and count <= len(places):
+        if missing and count <= len(places) and options.keys() <= {name for name, _ in form}:
             return f"{call} is called without `{missing[0]}`; expected {shown}"
-    return f"{call} is called with {plural(count, 'positional argument')}; expected {shown}"
+    given = [plural(count, "positional argument")] if count or not options else []
+    given += [f"`{name}`" for name in options]
+    return f"{call} is called with {' and '.join(given)}; expected {shown}"
 
 
 def _has_options(name: str, function: Callable[..., Any]) -> bool:
@@ -350,7 +355,8 @@ def _explain(call: str, name: str, options: list[str]) -> str:
             (o for (own, o), names in WORDS.items() if own == owner and word in names), ""
         )
         if option:
-            of_owner = "" if is_near and option in options else f" of {owner}"
+            is_here = option in options and (is_near or option in _SAME)
+            of_owner = "" if is_here else f" of {owner}"
             return f"{found}, which is `{option}`{of_owner} here{note and f': {note}'}"
         if note and is_near:
             return f"{found}: {note}"
