@@ -1,4 +1,4 @@
-"""Count the instructions of ten hot loops, which a busy machine does not change.
+"""Count the instructions of hot loops, which a busy machine does not change.
 
     python benchmarks/count_instructions.py --save before.json
     python benchmarks/count_instructions.py --compare before.json
@@ -180,6 +180,27 @@ def mixture_gather() -> Loop:
     return lambda: mixture.gather(positions)
 
 
+def split_gather() -> Loop:
+    """A gather of the first part of a split."""
+    first = windows(table()).split(validation=0.1, test=0.1).train
+    wanted = scattered(len(first), 256)
+    return lambda: first.gather(wanted)
+
+
+def jagged_gather() -> Loop:
+    import numpy as np
+    import pyarrow as pa
+
+    import windeck as wd
+
+    ends = np.concatenate([[0], np.cumsum(np.arange(20_000) * 31 % 40)]).astype(np.int32)
+    ids = pa.array(np.arange(int(ends[-1])) * 7919 % 1_000_003)
+    clicked = pa.ListArray.from_arrays(pa.array(ends), ids)
+    rows = wd.JaggedTable.from_arrow(pa.table({"clicked": clicked, "label": np.arange(20_000)}))
+    wanted = scattered(len(rows), 256)
+    return lambda: rows.gather(wanted)
+
+
 def loader_step() -> Loop:
     import torch
 
@@ -224,6 +245,8 @@ LOOPS: dict[str, tuple[Callable[[], Loop], int]] = {
     "rows storage, Windows.gather, batch 256": (rows_storage_gather, 20),
     "PackedSequences.gather, 16 x 1,024": (packed_gather, 40),
     "Mixture.gather, batch 256": (mixture_gather, 20),
+    "Windows.split, gather of a part, batch 256": (split_gather, 20),
+    "JaggedTable.gather, batch 256": (jagged_gather, 20),
     "Loader step, batch 32, prefetch=0": (loader_step, 50),
     "EmbeddingTable lookup, 4,096 ids": (table_lookup, 20),
 }
