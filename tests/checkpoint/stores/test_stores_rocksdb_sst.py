@@ -343,7 +343,7 @@ def test_lanes_are_written_at_the_same_time(
         assert store.bulk_load(lanes_of(model, 7)) == 900
         assert dict(store.scan()) == model
         assert store.bulk_load(SplitItems()) == 0
-        parts = [(b"y", b"1")], [], [], [(b"y2", b"2")]
+        parts: list[list[tuple[bytes, bytes]]] = [[(b"y", b"1")], [], [], [(b"y2", b"2")]]
         assert store.bulk_load(SplitItems(*(part.copy for part in parts))) == 2
         assert [key for key, _ in store.scan(b"y")] == [b"y", b"y2"]
         store.delete_range(b"y")
