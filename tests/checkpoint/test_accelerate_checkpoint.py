@@ -256,7 +256,8 @@ def test_several_optimizers_and_schedulers(tmp_path: Path) -> None:
 
 def resume_sequence(folder: Path, url: str) -> None:
     """`MultiStepLR` has a Counter in its state, which it needs when its turn comes."""
-    rates, accelerator = [], make_accelerator()
+    rates: list[Any] = []
+    accelerator = make_accelerator()
     for saves in (True, False):
         _, model, (optimizer,) = start(accelerator, url)
         plain, kinds = optimizer.optimizer, torch.optim.lr_scheduler
