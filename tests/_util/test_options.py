@@ -115,7 +115,7 @@ def test_foreign_options_are_explained(call: str) -> None:
             wanted = named or [o for (_, o), ns in WORDS.items() if name in ns]
             assert any(f"which is `{o}`" in message for o in wanted), message
             if option == "seed" and option in own:  # It means the same in all calls.
-                assert "which is `seed` here: " in message, message
+                assert "which is `seed` here" in message, message
                 continue
             assert (f"` of {owner} here" in message) or owner == call or len(wanted) > 1 or named
 

@@ -24,7 +24,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
         wd.Permutation,
         (10,),
         {"random_state": 3},
-        "Permutation has no option `random_state`, which is `seed` here: see docs/words.md",
+        "Permutation has no option `random_state`, which is `seed` here",
     ),
     (wd.Permutation, (), {}, f"Permutation is called without `size`; {PERMUTATION}"),
     (wd.Permutation, (), {"seed": 3}, f"Permutation is called without `size`; {PERMUTATION}"),
