@@ -67,7 +67,8 @@ class Google:
     type_name = "gcs"
 
     def __init__(self, failures: list[str]) -> None:
-        self.failures, self.options = failures, []
+        self.failures = failures
+        self.options: list[dict[str, Any]] = []
 
     def __call__(self, **options: Any) -> Google:
         self.options.append(options)
