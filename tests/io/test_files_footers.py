@@ -31,7 +31,9 @@ def counts(path: Path, column: str = "tokens") -> tuple[int, int] | None:
     beside = pa.table({"tokens": [[1]], "tokens.x": [[1]]})
     parquet.write_table(beside, path.with_name("y.parquet"))
     found = stated_counts(path.parent, column=column, threads=1)
-    return found and (int(found.shard_documents[0]), int(found.shard_tokens[0]))
+    if found is None:
+        return None
+    return int(found.shard_documents[0]), int(found.shard_tokens[0])
 
 
 @pytest.mark.parametrize("seed", range(24))
