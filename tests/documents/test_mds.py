@@ -44,7 +44,9 @@ def path_of(folder: Path, shard: int = 0) -> str:
 def counted(folder: Path, **options: Any) -> tuple[int, int] | None:
     """Return documents and tokens of a shard that is not read; None if its samples have to be."""
     documents = stated_counts(folder, **options)
-    return None if documents is None else (len(documents), int(documents.shard_tokens.sum()))
+    if documents is None:
+        return None
+    return len(documents), int(documents.shard_tokens.sum())
 
 
 @given(
