@@ -1,4 +1,4 @@
-"""The paths that CONTRIBUTING.md names exist, and its table has a row for frequent changes."""
+"""The files that CONTRIBUTING.md names exist, and have the names that its table says they have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ROWS = re.findall(
     r"^\| ([^|`]+(?:`[^`]+`[^|`]*)*) \| (.+) \|$", TEXT.partition("| X | Y |")[2], re.M
 )
-FOLDERS = ("benchmarks", "cpp", "docs", "src", "tests")
+FILES = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("benchmarks", "cpp", "docs", "src", "tests")
+    for path in (ROOT / folder).rglob("*.*")
+]
+#: The name of a file, and the same before names in parentheses.
+FILE = r"`([\w/-]+\.(?:py|hpp|cpp|md|txt|toml|json|cff))`"
+NAMES_OF_FILE = rf"{FILE} \(([^()]*)\)"
 
 
 def test_paths_exist() -> None:
@@ -22,14 +29,43 @@ def test_paths_exist() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-def test_files_of_the_table_exist() -> None:
-    """A name without its folder is that of one file or more."""
-    files = [str(path) for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
-    assert len(ROWS) > 30
-    for what, where in ROWS:
-        for name in re.findall(r"`([\w/-]+\.(?:py|hpp|cpp|md|txt|toml|json))`", where):
-            known = (ROOT / name).exists() or any(path.endswith(f"/{name}") for path in files)
-            assert known, f"{name}, in the row of {what}"
+@pytest.mark.parametrize(("what", "where"), ROWS, ids=[what for what, _ in ROWS])
+def test_files_of_a_row_have_the_names_beside_them(what: str, where: str) -> None:
+    """Names in parentheses are those of the file before, others those of a file of the sentence."""
+    folders = {folder.rstrip("/") for folder in re.findall(r"`((?:\w+/)+)[\w.]*`", where)}
+    wrong = []
+    for sentence in re.split(r"[.;] (?![^()]*\))", where):  # not in parentheses
+        paths = [path_of(name, folders) for name in re.findall(FILE, sentence)]
+        for file, inside in re.findall(NAMES_OF_FILE, sentence):
+            path = path_of(file, folders)
+            wrong += [(name, path) for name in names_in(inside) if not has(path, name)]
+        for name in names_in(re.sub(NAMES_OF_FILE, "", sentence)):
+            if paths and not any(has(path, name) for path in paths):
+                wrong.append((name, " ".join(paths)))
+    assert not wrong
+
+
+def path_of(name: str, folders: set[str]) -> str:
+    """Return the path of a file of a row, which is named in full or is in a folder of the row."""
+    if (ROOT / name).is_file():
+        return name
+    found = [path for path in FILES if path.endswith(f"/{name}")]
+    near = [path for path in found if path.removesuffix(f"/{name}") in folders]
+    assert len(near or found) == 1, f"{name} is {near or found}, expected one file"
+    return (near or found)[0]
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names of functions, classes and variables in a text."""
+    return [
+        name for name in re.findall(r"`([A-Za-z_][\w.]*)`", text) if not re.match(FILE, f"`{name}`")
+    ]
+
+
+def has(path: str, name: str) -> bool:
+    """Return whether a file has all words of a name such as ``Class.method``."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return all(re.search(rf"\b{word}\b", text) for word in name.split("."))
 
 
 @pytest.mark.parametrize(

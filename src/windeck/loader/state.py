@@ -42,7 +42,7 @@ def check_fields(state: Any, *fields: str) -> None:
 
 
 def make_state(position: int, fingerprint: Fingerprint) -> dict[str, Any]:
-    """Return the fields of every state: ``{"position", "fingerprint", "order_version"}``."""
+    """Return a state of the fields that every state has: position, fingerprint, order version."""
     return {
         "position": position,
         "fingerprint": dict(fingerprint),

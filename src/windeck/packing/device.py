@@ -10,7 +10,7 @@ an epoch adds the order of sequences.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from windeck.columns.device import as_bits, check_room, empty_bits, resolve_devi
 from windeck.columns.dtypes import torch_dtype
 from windeck.documents.protocol import Int64s
 from windeck.packing.epochs import PackedEpoch
-from windeck.packing.layout import Piece, check_run
-from windeck.packing.mixed import epoch_layout
+from windeck.packing.layout import DocumentOrder, Piece, SequenceOrder, check_run
+from windeck.packing.mixed import MixedEpoch, epoch_layout
 from windeck.packing.options import DEVICE_EPOCHS, framed_sizes
 from windeck.packing.served import Counts
 from windeck.sources import Fingerprint
@@ -425,16 +425,16 @@ class _EpochOrder(NamedTuple):
 
 
 def _epoch_order(source: DevicePackedSequences, epoch: int, seed: int) -> _EpochOrder:
-    layout: Any = epoch_layout(source.packed._layout, epoch, seed)
+    layout = epoch_layout(source.packed._layout, epoch, seed)
     tokens, device = source._tokens, source.device
     if source._padded is not None:
-        order = torch.from_numpy(layout.stored_sequences()).to(device)
+        order = torch.from_numpy(cast(SequenceOrder, layout).stored_sequences()).to(device)
         return _EpochOrder(source._padded.borders, source._padded.shift, order)
-    documents = layout.document_order()
+    documents = cast(DocumentOrder, layout).document_order()
     borders = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens.lengths[documents])])
     shift = tokens.first[documents] - borders[:-1]
     sequences = None
-    if source.packed.options.is_mixed:
+    if isinstance(layout, MixedEpoch):
         sequences = torch.from_numpy(layout.sequence_order()).to(device)
     return _EpochOrder(
         torch.from_numpy(borders).to(device), torch.from_numpy(shift).to(device), sequences

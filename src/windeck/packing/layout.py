@@ -14,10 +14,12 @@ from windeck.packing.served import Counts
 
 __all__ = [
     "DocumentLocation",
+    "DocumentOrder",
     "EpochLayout",
     "PackingLayout",
     "Piece",
     "RowPieces",
+    "SequenceOrder",
     "TooManyParts",
     "check_run",
     "locate_document",
@@ -81,6 +83,22 @@ class EpochLayout(Protocol):
 
     def count(self, ranges: Int64s, /) -> Counts:
         """Return the tokens and documents in ranges of sequences."""
+        ...
+
+
+class DocumentOrder(EpochLayout, Protocol):
+    """An epoch whose sequences are cut from its documents, as a device needs it."""
+
+    def document_order(self) -> Int64s:
+        """Return the numbers of all documents, in the order in which they are cut."""
+        ...
+
+
+class SequenceOrder(EpochLayout, Protocol):
+    """An epoch whose padded sequences are the same in every epoch, as a device needs it."""
+
+    def stored_sequences(self) -> Int64s:
+        """Return the stored numbers of all sequences, in the order of the epoch."""
         ...
 
 

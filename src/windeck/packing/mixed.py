@@ -7,6 +7,8 @@ of each group, so that a batch has pieces of many documents, while few files are
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from windeck import _core
@@ -14,14 +16,16 @@ from windeck.documents.protocol import Int64s
 from windeck.orders import BlockPermutation
 from windeck.packing.layout import (
     DocumentLocation,
+    DocumentOrder,
     EpochLayout,
     PackingLayout,
     Piece,
     RowPieces,
+    SequenceOrder,
 )
 from windeck.packing.served import Counts, as_ranges, ranges_of
 
-__all__ = ["epoch_layout"]
+__all__ = ["MixedEpoch", "epoch_layout"]
 
 # Purpose in the hash that seeds are derived with; published with the packed order.
 _GROUPS = 7
@@ -53,8 +57,7 @@ class MixedEpoch:
 
     def document_order(self) -> Int64s:
         """Return the numbers of all documents, in the order before sequences are shuffled."""
-        found: Int64s = self._inner.document_order()  # type: ignore[attr-defined]
-        return found
+        return cast(DocumentOrder, self._inner).document_order()
 
     def sequence_order(self) -> Int64s:
         """Return the sequences of that order, as the epoch serves them. O(sequences) time."""
@@ -63,7 +66,7 @@ class MixedEpoch:
 
     def stored_sequences(self) -> Int64s:
         """Return the stored numbers of padded sequences, as the epoch serves them."""
-        stored: Int64s = self._inner.stored_sequences()  # type: ignore[attr-defined]
+        stored = cast(SequenceOrder, self._inner).stored_sequences()
         found: Int64s = stored.take(self._sequences[:])
         return found
 

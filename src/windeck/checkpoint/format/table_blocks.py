@@ -32,8 +32,8 @@ import numpy.typing as npt
 from windeck.checkpoint.format.values import HEADER_BYTES
 
 __all__ = ["BLOCK_BYTES", "COUNTED", "DEAD", "DTYPE_CODES", "INDEX_LINE", "INDEX_LINES", "ROW"]
-__all__ += ["BlockSize", "Prelude", "TableShape", "block_bytes", "entry_columns", "index_line"]
-__all__ += ["last_key", "parse_prelude", "row_values"]
+__all__ += ["VALUE_BYTES", "BlockSize", "Prelude", "TableShape", "block_bytes", "entry_columns"]
+__all__ += ["index_line", "last_key", "parse_prelude", "row_values"]
 
 #: States of an entry.
 COUNTED, ROW, DEAD = 0, 1, 2
@@ -50,8 +50,10 @@ _COLUMNS: dict[str, np.dtype[Any]] = {
     "states": np.dtype("u1"),
 }
 _ENTRY_BYTES = sum(dtype.itemsize for dtype in _COLUMNS.values())
-#: Bytes for entries in a block, so that a value has up to 512 KiB.
-BLOCK_BYTES = (512 << 10) - HEADER_BYTES - _PRELUDE.size - 8
+#: Bytes of the value of a block; an entry that is larger is a block of its own.
+VALUE_BYTES = 512 << 10
+#: Bytes for entries in such a block.
+BLOCK_BYTES = VALUE_BYTES - HEADER_BYTES - _PRELUDE.size - 8
 
 _LINE_FIELDS = {"key": "q", "first": "I", "last": "I"}
 _LINE_FIELDS |= {"entries": "I", "rows": "I", "dead": "I", "zero": "I"}

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from windeck.checkpoint.format import keys
 from windeck.checkpoint.format.boxes import Box, intersections, shape_of, shift_back, slices
 from windeck.checkpoint.format.entries import TensorEntry, TensorPart
+from windeck.checkpoint.format.table_blocks import INDEX_LINES, VALUE_BYTES
 from windeck.checkpoint.format.values import Kind, Label, decode
 from windeck.checkpoint.stores import CorruptStoreError, View
 from windeck.checkpoint.stores.protocol import read_bytes
@@ -27,8 +28,6 @@ __all__ += ["expected_keys", "read_box", "read_chunks", "read_values", "referenc
 _KINDS = {"t": Kind.CHUNK, "e": Kind.BLOCK, "i": Kind.INDEX}
 #: Keys of one read.
 _READ_KEYS = 1000
-#: Maximum bytes of a block of a table, and lines of a value of its index.
-_BLOCK_BYTES, _LINES = 512 << 10, 1 << 16
 
 
 class ValueRange(NamedTuple):
@@ -98,7 +97,7 @@ def referenced_ranges(manifest: Mapping[str, Any]) -> Iterator[ValueRange]:
         for link in table.links:
             for shard in link.shards:
                 ids = link.generation, shard.writer, shard.item
-                for letter, count in (("e", shard.blocks), ("i", -(-shard.blocks // _LINES))):
+                for letter, count in (("e", shard.blocks), ("i", -(-shard.blocks // INDEX_LINES))):
                     rest = (link.save, table.name, 0, 0, count)
                     if count:
                         yield ValueRange(letter, *ids, 0, count, *rest)
@@ -197,7 +196,7 @@ def _batches(
     batch: list[tuple[ValueRange, int]] = []
     held = 0
     for values, number in wanted:
-        size = values.length(number) or _BLOCK_BYTES
+        size = values.length(number) or VALUE_BYTES
         if batch and (held + size > limit or len(batch) == _READ_KEYS):
             yield batch
             batch, held = [], 0
