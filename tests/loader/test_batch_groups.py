@@ -492,6 +492,36 @@ def test_pinned_batches_of_a_group_are_one_gather(
     assert sorted(found) == sorted(known)
 
 
+def doubled(gather: Any) -> Any:
+    """Return a gather whose values are twice those of another."""
+    return lambda *given, **named: {key: 2 * a for key, a in gather(*given, **named).items()}
+
+
+class Doubled(Windows):
+    def gather(self, *given: Any, **named: Any) -> Any:
+        return doubled(super().gather)(*given, **named)
+
+
+def nine_batches(data: Windows) -> list[Batch]:
+    return list(itertools.islice(Loader(data, batch_size=16, prefetch=0), 9))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("replaced", ["of the object", "of the class", "by a derived class"])
+def test_a_gather_in_place_of_that_of_windows_makes_the_batches(
+    joined: bool, replaced: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, name = (windows().joined(), "gather_rows") if joined else (windows(), "gather")
+    plain = nine_batches(data)
+    if replaced == "by a derived class":
+        data = Doubled(data.table, context_length=5, prediction_length=3)
+    else:
+        owner: Any = data if replaced == "of the object" else type(data)
+        monkeypatch.setattr(owner, name, doubled(getattr(owner, name)))
+    for batch, other in zip(nine_batches(data), plain, strict=True):
+        assert_same(batch, {key: 2 * tensor for key, tensor in other.items()})
+
+
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_exclusion_while_a_loop_begins_is_not_served(prefetch: int) -> None:
     class Moved(Loader):

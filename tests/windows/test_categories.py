@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import tempfile
+import tracemalloc
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -758,3 +759,20 @@ def test_a_killed_loader_resumes_with_categories_of_json(tmp_path: Path) -> None
 def test_json_with_a_repeated_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"the key '(shop|values)' is repeated, expected each key"):
         wd.Categories.from_json(text)
+
+
+def test_windows_of_a_table_share_their_codes() -> None:
+    """Also where other windows that used them are deleted first."""
+    rows = 1 << 20
+    table = wd.Table.from_columns({"a": np.zeros(rows), "k": np.arange(rows) % 50})
+    data = wd.Windows(table, context_length=4, known_covariates="k", categorical="k")
+    data = data.with_categories(wd.Categories.fit(data))
+    data.joined()  # Is deleted.
+    tracemalloc.start()
+    try:
+        kept = [data.joined(), data.split(validation=0.2).train]
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(kept[0]) == len(data)
+    assert held < rows // 2

@@ -6,7 +6,8 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -1256,14 +1257,22 @@ class JoinedWindows(Windows):
         return bits | joined.dtypes_of_buffers(bits, self._views)
 
 
-def native_gather(source: object) -> _core.Gather | None:
-    """Return the native gather of windows of a table in memory; None for other sources.
+#: Methods of a batch that the native gather does alone.
+_NATIVE = {Windows: Windows.gather, JoinedWindows: JoinedWindows.gather_rows}
 
-    Also None for a class that is derived from `Windows`, which may gather in its own way.
+
+def native_gather(gather: Callable[..., Batch]) -> _core.Gather | None:
+    """Return the native gather that a method calls; None if it does anything else.
+
+    None for a table that is not in memory, for a class that is derived from `Windows`, and for
+    windows or a class of which the method was replaced: they may gather in their own way.
     """
-    if type(source) not in (Windows, JoinedWindows):
+    if not isinstance(gather, MethodType):
         return None
-    gatherer = cast(Windows, source)._gatherer
+    windows = gather.__self__
+    if gather.__func__ is not _NATIVE.get(type(windows)):
+        return None
+    gatherer = windows._gatherer
     native = gatherer.native if isinstance(gatherer, BatchGatherer) else None
     return native if isinstance(native, _core.Gather) else None
 
