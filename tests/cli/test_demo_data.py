@@ -277,6 +277,27 @@ def test_what_is_told_is_taken(save: Save, infer: Infer) -> None:
     assert infer(path, "--id", "").series == "1, named by nothing"
 
 
+def test_each_of_three_ids_halves_the_repeats(save: Save) -> None:
+    """An id may leave most of the repeated time stamps to the ids after it."""
+    a, b, c, moment = (axis.ravel() for axis in np.mgrid[0:2, 0:2, 0:2, 0:10])
+    columns = {
+        "t": hours(10).take(pa.array(moment)),
+        **{name: np.array(["x", "y"])[axis] for name, axis in (("a", a), ("b", b), ("c", c))},
+        "y": np.arange(80.0) ** 2,
+    }
+    assert roles(save(columns))["id"] == ["a", "b", "c"]
+
+
+def test_a_text_that_explains_few_of_the_repeats_is_no_id(save: Save) -> None:
+    """Of 40 rows 10 have a time stamp that no row before has, and with the text 13: too few."""
+    columns = {
+        "t": hours(10).take(pa.array(np.arange(40) // 4)),
+        "state": np.where(np.arange(40) % 16 == 0, "off", "on"),
+        "y": np.arange(40.0) ** 2,
+    }
+    assert "id" not in roles(save(columns))
+
+
 def test_repeated_stamps_that_nothing_explains(save: Save) -> None:
     found = roles(save({"time": hours(2).take(pa.array([0, 1] * 5)), "y": np.arange(10.0) ** 2}))
     assert "id" not in found

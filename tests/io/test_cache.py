@@ -245,6 +245,20 @@ class TestEviction:
         remote.get(cache, "b")
         assert remote.downloads["b"] == 2
 
+    def test_room_is_made_before_a_download(self, tmp_path: Path) -> None:
+        """Also for the trailer of the object: at no time has the folder more than the limit."""
+        remote = Remote(a=os.urandom(1000), b=os.urandom(1000))
+        cache = ObjectCache(str(tmp_path), 2 * (1000 + _TRAILER) - 1)
+        assert remote.get(cache, "a") == remote.objects["a"]
+        kept = []
+
+        def download() -> Iterator[bytes]:
+            kept.extend(name for name in objects_in(tmp_path) if name.endswith(".object"))
+            yield remote.objects["b"]
+
+        assert cache.get(key_of("b"), "1", 1000, download) == remote.objects["b"]
+        assert not kept
+
     def test_what_is_needed_last_goes_first(self, tmp_path: Path) -> None:
         """A cyclic order, where the least recently used object is the next one that is needed."""
         names = "abcdef"

@@ -272,12 +272,10 @@ def explain_native_call(call: str, signatures: str, count: int, options: Mapping
         twice = [name for name, _ in form[:count] if name in options]
         if twice:
             return f"{call} is called with `{twice[0]}` twice; expected {shown}"
-        places = [name for name, _ in form]
-        places = places[: places.index("*")] if "*" in places else places
         missing = [
             name for name, value in form[count:] if not value and name not in {"*", *options}
         ]
-        if missing and count <= len(places) and options.keys() <= {name for name, _ in form}:
+        if missing and options.keys() <= {name for name, _ in form}:
             return f"{call} is called without `{missing[0]}`; expected {shown}"
     given = [plural(count, "positional argument")] if count or not options else []
     given += [f"`{name}`" for name in options]
