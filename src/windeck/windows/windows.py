@@ -1258,7 +1258,10 @@ class JoinedWindows(Windows):
 
 
 #: Methods of a batch that the native gather does alone.
-_NATIVE = {Windows: Windows.gather, JoinedWindows: JoinedWindows.gather_rows}
+_NATIVE: dict[type, Any] = {
+    Windows: Windows.gather,
+    JoinedWindows: JoinedWindows.gather_rows,
+}
 
 
 def native_gather(gather: Callable[..., Batch]) -> _core.Gather | None:
@@ -1269,7 +1272,7 @@ def native_gather(gather: Callable[..., Batch]) -> _core.Gather | None:
     """
     if not isinstance(gather, MethodType):
         return None
-    windows = gather.__self__
+    windows: Any = gather.__self__
     if gather.__func__ is not _NATIVE.get(type(windows)):
         return None
     gatherer = windows._gatherer
