@@ -256,6 +256,44 @@ def test_each_window_is_served_and_recent_ones_more_often() -> None:
     assert abs(of_age[:2].sum() - expected[:2].sum()) <= 1
 
 
+def test_an_age_with_too_few_windows_is_one_with_the_older_ones() -> None:
+    """Of 10, 1, 8 and 1 windows in ages, and 11 in an epoch, the second would not be served."""
+    y = np.arange(32.0)
+    y[[*range(10, 12), *range(14, 21)]] = np.nan  # windows at rows 0 to 8, 12 and 21 to 30
+    table = wd.Table.from_columns({"x": y})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        windows = wd.Windows(table, context_length=2, max_missing=0)
+    balance = windows.balanced(epoch_length=11, half_life=10).balance
+    assert balance.counts.min() >= 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "half_life", "length", "counts"),
+    [
+        ([2], 2, 6, [1, 1, 4]),  # quotas 4, 1 and 1: each is enough
+        ([], 1, 7, [1, 2, 4]),  # weights 1, 1/2 and 1/4 of the last three
+        ([], 1, 2, [2]),  # quotas 8/7, 4/7 and 2/7: the older ones have less than one
+    ],
+)
+def test_an_age_needs_a_quota_of_one_and_so_do_the_older_ones(
+    missing: list[int], half_life: int, length: int, counts: list[int]
+) -> None:
+    x = np.arange(6.0 if missing else 3.0)
+    x[missing] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        windows = wd.Windows(wd.Table.from_columns({"x": x}), context_length=1, max_missing=0)
+    balance = windows.balanced(epoch_length=length, half_life=half_life).balance
+    assert balance.counts.tolist() == counts
+
+
+def test_the_oldest_of_41_ages_has_all_older_windows() -> None:
+    balance = windows_of([102]).balanced(epoch_length=2**50, half_life=1).balance
+    assert balance.starts.tolist() == [0, *range(60, 101)]
+    assert balance.counts.sum() == 2**50
+
+
 def test_a_half_life_resumes_and_pickles_and_is_in_the_fingerprint() -> None:
     windows = windows_of([402, 52])
     plain, recent = windows.balanced(), windows.balanced(half_life=50)

@@ -237,6 +237,12 @@ def test_predictions_of_other_windows_are_refused() -> None:
         windows.latest().prediction_table(np.zeros((2, 1, 3)))
 
 
+def test_a_step_is_of_tables_with_time_stamps() -> None:
+    windows = wd.Windows(wd.Table.from_columns({"x": np.arange(9.0)}), context_length=3)
+    with pytest.raises(ValueError, match="`step` is '1h', but the table has no timestamp column"):
+        windows.latest().prediction_table(np.zeros((1, 2)), step="1h")
+
+
 def test_predictions_of_columns() -> None:
     columns = wd.Windows(sites(), context_length=3, layout="columns").latest()
     zeros = np.zeros((2, 4))
@@ -438,6 +444,7 @@ def test_quantiles_that_cross_are_counted() -> None:
          r"must have shape \(2, horizon, 2, 3\), windows by steps by columns x, y by quantiles"),
         (np.zeros((2, 4, 2)), {"samples": True}, ValueError, r"\(2, horizon, 2, samples\), win"),
         (np.zeros((2, 4, 2, 1)), {"quantiles": 1.0}, ValueError, "must be between 0 and 1, got "),
+        (np.zeros((2, 4, 2, 1)), {"quantiles": 0.0}, ValueError, "must be between 0 and 1, got "),
         (np.zeros((2, 4, 2, 2)), {"quantiles": (0.1, 0.1)}, ValueError, "must be different, got "),
         ({0.5: np.zeros((2, 4, 2))}, {"samples": True}, ValueError, "is a mapping of levels, exp"),
         ({5: np.zeros((2, 4, 2))}, {}, ValueError, r"levels of quantiles must be between 0 and 1"),

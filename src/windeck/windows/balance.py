@@ -111,7 +111,7 @@ class Balance:
         if epoch_length is None:
             live = int(np.count_nonzero(shares))
             equal = weights is None
-            epoch_length = max(round(len(index) / live), 1) * live if equal else len(index)
+            epoch_length = round(len(index) / live) * live if equal else len(index)
         length = check_integer("epoch_length", epoch_length, least=1)
         counts = _apportion(length, shares)
         for series in np.flatnonzero((counts == 0) & (shares > 0))[:1]:
