@@ -247,15 +247,19 @@ def folds(
     """Return training, validation and test windows of `k` folds; see `Windows.folds`."""
     k = check_integer("k", k, least=1, most=2**20)
     low, high = selection.runs.low, selection.runs.high
-    # No series has more rows than the table: that many mean all of its rows.
+    # No series has more rows than the table, so that larger numbers mean all of its rows.
     most = int(high.max(initial=0))
     test: Int64 | int = (high - low) // (k + 1)
     if test_rows is not None:
-        test = check_integer("test_rows", test_rows, least=1)
-    step = test if step_rows is None else check_integer("step_rows", step_rows, least=1)
-    train = most if train_rows is None else check_integer("train_rows", train_rows, least=1)
-    validation = check_integer("validation_rows", validation_rows)
-    gap = check_integer("gap_rows", gap_rows)
+        test = min(check_integer("test_rows", test_rows, least=1), most)
+    step: Int64 | int = test
+    if step_rows is not None:
+        step = min(check_integer("step_rows", step_rows, least=1), most)
+    train = most
+    if train_rows is not None:
+        train = min(check_integer("train_rows", train_rows, least=1), most)
+    validation = min(check_integer("validation_rows", validation_rows), most)
+    gap = min(check_integer("gap_rows", gap_rows), most)
     found, tests = [], []
     for number in range(k):
         later = step * (k - 1 - number)
