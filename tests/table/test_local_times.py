@@ -272,3 +272,9 @@ def test_other_repeated_times_are_not_taken_for_a_change_of_clocks() -> None:
             {"time": np.array(stamps, "M8[us]"), "x": np.zeros(len(stamps))},
             timestamp_column="time",
         )
+    # Two Sundays at night, three weeks apart.
+    month = [dt.datetime(2024, 10, 1) + dt.timedelta(hours=hour) for hour in range(24 * 30)]
+    stamps = sorted([*month, dt.datetime(2024, 10, 6, 2), dt.datetime(2024, 10, 27, 2)])
+    wd.Table.from_columns(
+        {"time": np.array(stamps, "M8[us]"), "x": np.zeros(len(stamps))}, timestamp_column="time"
+    )

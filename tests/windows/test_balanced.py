@@ -183,6 +183,14 @@ def test_wrong_arguments_are_named(
         windows_of(LENGTHS).balanced(weights, epoch_length=length)
 
 
+def test_rounding_gives_no_window_to_a_series_of_weight_0() -> None:
+    """In float64 the quotas of the others are whole numbers, whose sum lacks one."""
+    length = 2**53 - 4
+    counts = windows_of(LENGTHS[:1] * 3).balanced([0, 3, 17], epoch_length=length).counts
+    assert counts[0] == 0
+    assert counts.sum() == length
+
+
 # --- recency -------------------------------------------------------------------------------------
 
 
@@ -392,6 +400,12 @@ def test_weights_of_windows_are_right_on_average() -> None:
     series, _ = windows.locate(np.arange(len(windows)))
     share = weights / np.bincount(series, weights)[series] * balanced.counts[series]
     assert np.abs(counts - 400 * share).max() < 4
+
+
+def test_a_series_whose_windows_weigh_nothing_has_none() -> None:
+    balanced = windows_of([42, 22]).balanced(window_weights=[1] * 40 + [0] * 20, epoch_length=80)
+    assert balanced.counts.tolist() == [80, 0]
+    assert np.bincount(served(balanced, 0, 3), minlength=60).tolist() == [2] * 40 + [0] * 20
 
 
 def test_weights_of_windows_resume_and_are_in_the_fingerprint() -> None:

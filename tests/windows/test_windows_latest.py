@@ -307,6 +307,24 @@ def test_short_series_come_padded_or_are_named() -> None:
             w.latest(future=future)
 
 
+@pytest.mark.parametrize("options", TRAINING[1:5])
+def test_filters_leave_no_trace(options: dict[str, Any]) -> None:
+    latest, plain = plain_windows(**options).latest(), plain_windows().latest()
+    assert latest.fingerprint == plain.fingerprint
+    assert (latest.max_missing, latest.max_gap) == (1.0, None)
+
+
+def test_static_covariates_are_those_of_the_first_row_of_a_series() -> None:
+    data = arrow_of(0)
+    area = pa.array(np.arange(len(data)), pa.int32())
+    data = data.set_column(data.column_names.index("area"), "area", area)
+    with pytest.warns(UserWarning, match="static covariates vary within a series"):
+        w = wd.Windows(wd.Table.from_arrow(data, **INDEX), **SHORT)
+    for latest in (w.latest(), w.latest(future=future_of(future_rows(3)))):
+        found = latest.gather(np.arange(3))["static"]
+        assert found.ravel().tolist() == w.table.offsets[:-1].tolist()
+
+
 def test_the_last_windows_that_a_filter_left_are_not_taken_for_the_last() -> None:
     w = plain_windows(3, max_missing=0.3)
     dropped = r"of 3 series were dropped by max_missing: 'a', 'b', 'c'; .* latest\(future=True\)"
