@@ -106,7 +106,9 @@ def test_batches_of_places_are_those_of_their_windows(shuffled: bool) -> None:
         order = _core.Permutation(len(gather), seed=seed) if shuffled else None
         windows = np.arange(len(gather)) if order is None else order[:]
         count = int(rng.integers(1, 5))
-        rows = int(rng.integers(0, len(gather) // count + 1))
+        rows = int(rng.integers(0 if count == 1 else 1, max(len(gather) // count, 1) + 1))
+        if rows * count > len(gather):
+            continue
         start = int(rng.integers(0, len(gather) - rows * count + 1))
         stop = start + rows * count
         each = windows[start:stop].reshape(count, rows)
@@ -141,7 +143,9 @@ BAD_PLACES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"start": -1}, ValueError, "start is -1, expected an integer from 0 to 8"),
     ({"start": 1.5}, TypeError, "start is of type float, expected an integer"),
     ({"count": 3}, ValueError, "8 windows are no multiple of the 3 batches of count"),
-    ({"count": 0}, ValueError, "count is 0, expected an integer from 1"),
+    ({"count": 0}, ValueError, "count is 0, expected an integer from 1 to 8"),
+    ({"count": 2**62}, ValueError, f"count is {2**62}, expected an integer from 1 to 8"),
+    ({"stop": 0, "count": 2**62}, ValueError, f"count is {2**62}, expected an integer from 1 to 1"),
     ({"order": _core.Permutation(5)}, ValueError, "stop is 8, expected an integer from 0 to 5"),
     ({"order": [3, 4]}, TypeError, "order is of type list, expected Permutation or None"),
     ({"wrap": 3}, TypeError, "batches"),

@@ -189,7 +189,8 @@ class PyGather {
         const auto limit = order == nullptr ? size() : std::min(size(), std::size_t{order->size()});
         const std::int64_t last = integer(stop, "stop", 0, static_cast<std::int64_t>(limit));
         const std::int64_t first = integer(start, "start", 0, last);
-        const std::int64_t number = integer(count, "count", 1);
+        const std::int64_t number =
+            integer(count, "count", 1, std::max<std::int64_t>(last - first, 1));
         if ((last - first) % number != 0) {
             throw py::value_error(std::to_string(last - first) +
                                   " windows are no multiple of the " + std::to_string(number) +
