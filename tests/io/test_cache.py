@@ -250,7 +250,7 @@ class TestEviction:
         remote = Remote(a=os.urandom(1000), b=os.urandom(1000))
         cache = ObjectCache(str(tmp_path), 2 * (1000 + _TRAILER) - 1)
         assert remote.get(cache, "a") == remote.objects["a"]
-        kept = []
+        kept: list[str] = []
 
         def download() -> Iterator[bytes]:
             kept.extend(name for name in objects_in(tmp_path) if name.endswith(".object"))
