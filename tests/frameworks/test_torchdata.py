@@ -184,7 +184,7 @@ def test_what_torchdata_cannot_continue_raises(make: Any, workers: int) -> None:
     state = loader.state_dict()
     other = make(workers, False, 1, rank=0, world_size=3)
     other.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"saved with world_size = 2, here it is 3: .*torchdata"):
+    with pytest.raises(ValueError, match=r"saved with world_size = 2, here it is 3: to change it"):
         next(iter(other))
     if make is streamed:
         dataset = IterDataset(Stream(Numbers(SIZE), order=Turn), batch_size=3, rank=0, world_size=2)
