@@ -150,6 +150,11 @@ void Converter::to_integer(const ColumnPlan& source, const std::byte* in, std::i
     const std::size_t to = code(plan_.spec->dtype);
     static constexpr std::int64_t zero = 0;  // a missing value need not fit
     std::int64_t fitting = 0;
+    if (source.conversion == Conversion::integer && plan_.spec->dtype == DType::int64 &&
+        from != DType::uint64) {  // All values fit.
+        kernels_.widen_integer[code(from)](in, n, reinterpret_cast<std::int64_t*>(out));
+        return;
+    }
     if (source.conversion == Conversion::integer) {
         auto* const wide = reinterpret_cast<std::int64_t*>(scratch_.wide);
         kernels_.widen_integer[code(from)](in, n, wide);
