@@ -642,18 +642,20 @@ class Gather:
         """
     def __reduce__(self) -> tuple:
         ...
-    def batches(self, order: typing.Any, start: typing.Any, stop: typing.Any, count: typing.Any, wrap: collections.abc.Callable, wrap_keys: dict) -> list:
+    def batches(self, order: typing.Any, start: typing.Any, stop: typing.Any, count: typing.Any, step: typing.Any, wrap: collections.abc.Callable, wrap_keys: dict) -> list:
         """
-        Return batches of the windows at consecutive places of an order, by one call.
+        Return batches of the windows at some places of an order, by one call.
         
         Parameters
         ----------
         order : Permutation or None
             The order; None for the windows in sequence.
         start, stop : int
-            0 <= start <= stop <= size of the order and number of windows: the places.
+            0 <= start <= stop <= size of the order and number of windows: the places of the first batch.
         count : int
-            The number of batches, which have equally many places each.
+            The number of batches, of equally many places each.
+        step : int
+            The number of places from the start of a batch to that of the next one: no place is in two.
         wrap : callable
             Makes the value of a key of a batch from its array.
         wrap_keys : dict of callable

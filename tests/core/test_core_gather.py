@@ -106,13 +106,14 @@ def test_batches_of_places_are_those_of_their_windows(shuffled: bool) -> None:
         order = _core.Permutation(len(gather), seed=seed) if shuffled else None
         windows = np.arange(len(gather)) if order is None else order[:]
         count = int(rng.integers(1, 5))
-        rows = int(rng.integers(0 if count == 1 else 1, max(len(gather) // count, 1) + 1))
-        if rows * count > len(gather):
+        step = int(rng.integers(1, max(len(gather) // count, 1) + 1))
+        rows = int(rng.integers(0, step + 1))
+        if (count - 1) * step + rows > len(gather):
             continue
-        start = int(rng.integers(0, len(gather) - rows * count + 1))
-        stop = start + rows * count
-        each = windows[start:stop].reshape(count, rows)
-        arguments = (order, start, stop, count, lambda array: array, {"start": np.ndarray.tolist})
+        start = int(rng.integers(0, len(gather) - (count - 1) * step - rows + 1))
+        each = [windows[first : first + rows] for first in range(start, start + count * step, step)]
+        made = lambda array: array, {"start": np.ndarray.tolist}
+        arguments = (order, start, start + rows, count, step, *made)
         try:
             expected = [gather.gather(one) for one in each]
         except ValueError:
@@ -142,10 +143,12 @@ BAD_PLACES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"start": 9}, ValueError, "start is 9, expected an integer from 0 to 8"),
     ({"start": -1}, ValueError, "start is -1, expected an integer from 0 to 8"),
     ({"start": 1.5}, TypeError, "start is of type float, expected an integer"),
-    ({"count": 3}, ValueError, "8 windows are no multiple of the 3 batches of count"),
-    ({"count": 0}, ValueError, "count is 0, expected an integer from 1 to 8"),
-    ({"count": 2**62}, ValueError, f"count is {2**62}, expected an integer from 1 to 8"),
-    ({"stop": 0, "count": 2**62}, ValueError, f"count is {2**62}, expected an integer from 1 to 1"),
+    ({"step": 7}, ValueError, "step is 7, expected an integer from 8 to 40"),
+    ({"step": 41}, ValueError, "step is 41, expected an integer from 8 to 40"),
+    ({"stop": 0, "step": 0}, ValueError, "step is 0, expected an integer from 1 to 40"),
+    ({"count": 5}, ValueError, "count is 5, expected an integer from 1 to 4"),
+    ({"count": 0}, ValueError, "count is 0, expected an integer from 1 to 4"),
+    ({"stop": 0, "count": 2**62}, ValueError, f"count is {2**62}, expected an integer from 1 to 5"),
     ({"order": _core.Permutation(5)}, ValueError, "stop is 8, expected an integer from 0 to 5"),
     ({"order": [3, 4]}, TypeError, "order is of type list, expected Permutation or None"),
     ({"wrap": 3}, TypeError, "batches"),
@@ -155,9 +158,9 @@ BAD_PLACES: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD_PLACES)
 def test_bad_places(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    valid: dict[str, Any] = {"order": None, "start": 0, "stop": 8, "count": 2, "wrap": len}
+    valid: dict[str, Any] = {"order": None, "start": 0, "stop": 8, "count": 2, "step": 10}
     with pytest.raises(error, match=message):
-        small([field()]).batches(**(valid | {"wrap_keys": {}} | options))
+        small([field()]).batches(**(valid | {"wrap": len, "wrap_keys": {}} | options))
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 5])

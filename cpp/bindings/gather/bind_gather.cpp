@@ -86,16 +86,18 @@ Releases the GIL while it writes the batch.
 )";
 
 constexpr const char* batches_doc =
-    R"(Return batches of the windows at consecutive places of an order, by one call.
+    R"(Return batches of the windows at some places of an order, by one call.
 
 Parameters
 ----------
 order : Permutation or None
     The order; None for the windows in sequence.
 start, stop : int
-    0 <= start <= stop <= size of the order and number of windows: the places.
+    0 <= start <= stop <= size of the order and number of windows: the places of the first batch.
 count : int
-    The number of batches, which have equally many places each.
+    The number of batches, of equally many places each.
+step : int
+    The number of places from the start of a batch to that of the next one: no place is in two.
 wrap : callable
     Makes the value of a key of a batch from its array.
 wrap_keys : dict of callable
@@ -180,25 +182,22 @@ class PyGather {
     }
 
     py::list batches(py::handle given, py::handle start, py::handle stop, py::handle count,
-                     const py::function& wrap, const py::dict& wrap_keys) const {
+                     py::handle step, const py::function& wrap, const py::dict& wrap_keys) const {
         if (!given.is_none() && !py::isinstance<Permutation>(given)) {
             throw py::type_error("order is of type " + type_name(given) +
                                  ", expected Permutation or None");
         }
         const auto* const order = given.is_none() ? nullptr : &given.cast<const Permutation&>();
-        const auto limit = order == nullptr ? size() : std::min(size(), std::size_t{order->size()});
-        const std::int64_t last = integer(stop, "stop", 0, static_cast<std::int64_t>(limit));
-        const std::int64_t first = integer(start, "start", 0, last);
-        const std::int64_t number =
-            integer(count, "count", 1, std::max<std::int64_t>(last - first, 1));
-        if ((last - first) % number != 0) {
-            throw py::value_error(std::to_string(last - first) +
-                                  " windows are no multiple of the " + std::to_string(number) +
-                                  " batches of count");
-        }
-        const std::int64_t rows = (last - first) / number;
-        std::vector<std::int64_t> wanted(static_cast<std::size_t>(last - first));
-        std::vector<py::array> arrays = new_batches(parts_, rows, static_cast<std::size_t>(number));
+        const auto limit = static_cast<std::int64_t>(
+            order == nullptr ? size() : std::min(size(), std::size_t{order->size()}));
+        const std::int64_t end = integer(stop, "stop", 0, limit);
+        const std::int64_t first = integer(start, "start", 0, end);
+        const std::int64_t stride = integer(step, "step", std::max<std::int64_t>(end - first, 1),
+                                            std::max<std::int64_t>(limit, 1));
+        const std::int64_t number = integer(count, "count", 1, 1 + (limit - end) / stride);
+        std::vector<std::int64_t> wanted(static_cast<std::size_t>(end - first));
+        std::vector<py::array> arrays =
+            new_batches(parts_, end - first, static_cast<std::size_t>(number));
         std::vector<Memory> memory;
         memory.reserve(static_cast<std::size_t>(number));
         for (std::int64_t batch = 0; batch < number; ++batch)
@@ -206,16 +205,15 @@ class PyGather {
                 memory_of(arrays.data() + static_cast<std::size_t>(batch) * parts_.size()));
         {
             const GilRelease unlocked;
-            if (order == nullptr) {
-                std::iota(wanted.begin(), wanted.end(), first);
-            } else {
-                order->slice(static_cast<std::uint64_t>(first), wanted);
-            }
-            std::span<const std::int64_t> left(wanted);
+            std::int64_t place = first;
             for (const Memory& batch : memory) {
-                gather_->run(left.first(static_cast<std::size_t>(rows)), batch.fields, batch.series,
-                             batch.starts, 1);
-                left = left.subspan(static_cast<std::size_t>(rows));
+                if (order == nullptr) {
+                    std::iota(wanted.begin(), wanted.end(), place);
+                } else {
+                    order->slice(static_cast<std::uint64_t>(place), wanted);
+                }
+                gather_->run(wanted, batch.fields, batch.series, batch.starts, 1);
+                place += stride;
             }
         }
         py::list made;
@@ -330,7 +328,7 @@ void bind_gather(py::module_& m) {
              py::arg("threads") = 1, call_doc)
         .def_property_readonly("row_bytes", &PyGather::row_bytes, "Bytes of a row of all arrays.")
         .def("batches", &PyGather::batches, py::arg("order"), py::arg("start"), py::arg("stop"),
-             py::arg("count"), py::arg("wrap"), py::arg("wrap_keys"), batches_doc);
+             py::arg("count"), py::arg("step"), py::arg("wrap"), py::arg("wrap_keys"), batches_doc);
 }
 
 }  // namespace windeck

@@ -22,6 +22,7 @@ from windeck._util.warning import warn
 from windeck.columns.columns import ALIGNMENT, aligned_empty
 from windeck.columns.dtypes import tensor_from_bits
 from windeck.loader.mixture import Mixture, position_rows
+from windeck.loader.sharding import Sharding
 from windeck.loader.stream import EpochRows, Stream, epoch_rows
 from windeck.sources import Batch, Indices
 from windeck.sources.layouts import is_written
@@ -42,7 +43,6 @@ __all__ = [
     "check_pin_memory",
     "gather_batches",
     "in_span",
-    "position_array",
     "split_rows",
 ]
 
@@ -199,13 +199,6 @@ def cut_rows(
     return batches
 
 
-def position_array(positions: Indices | range) -> Indices:
-    """Return positions as an array."""
-    if isinstance(positions, range):
-        return np.arange(positions.start, positions.stop, dtype=np.int64)
-    return positions
-
-
 def wholes(methods: BatchMethods, rows: Batch, expected: int, count: int) -> Parts:
     """Return the arrays of each batch as a whole, if there are any, by key."""
     if methods.wholes is not None:
@@ -326,7 +319,6 @@ class BatchBuilder:
         methods = stream.methods
         self._methods = methods
         self._options = methods.threads_option(threads)
-        self._one_thread = self._options.get("threads", 1) == 1
         self._from_bits = {
             key: partial(tensor_from_bits, dtype=dtype)
             for key, dtype in methods.torch_dtypes.items()
@@ -341,8 +333,78 @@ class BatchBuilder:
         #: True if several batches may be made of one gather.
         self.makes_groups = methods.independent_rows
         self._stream = stream.stream
+        #: True if a native call may make batches as they are handed out.
+        self._makes_native = (
+            self._options.get("threads", 1) == 1
+            and self.target_device is None
+            and methods.present is None
+        )
 
-    def epoch_rows(self, position: int) -> EpochRows | None:
+    def in_epoch(
+        self, sharding: Sharding, rank: int, position: int
+    ) -> Callable[[int, int], BatchGroup]:
+        """Return a function that builds the batches of full steps of an epoch.
+
+        What is the same for all of them is looked up here, once.
+
+        Parameters
+        ----------
+        sharding, rank
+            The assignment of positions to steps, and the rank whose batches are built.
+        position
+            Any of the epoch.
+
+        Returns
+        -------
+        function
+            ``f(start, count)`` builds `count` batches from the step at the position `start` on.
+        """
+        epoch = self._epoch_rows(position)
+        if epoch is None:
+            return lambda start, count: self(
+                sharding.run_positions(start, rank, range(count)), count
+            )
+        size, step = sharding.batch_size, sharding.step_size
+        begin = rank * size - epoch.start  # The place of a step's first sample, less its start.
+        if epoch.batches is not None and self._makes_native:
+            batches, row_bytes = epoch.batches, epoch.row_bytes
+            wrap, wrap_keys = torch.from_numpy, self._from_bits
+
+            def build_natively(start: int, count: int) -> BatchGroup:
+                first = start + begin
+                if getattr(profiler, "_is_profiler_enabled", True):
+                    span = "windeck.gather", batches
+                    made = in_span(*span, first, first + size, count, step, wrap, wrap_keys)
+                else:
+                    made = batches(first, first + size, count, step, wrap, wrap_keys)
+                return BatchGroup(made, count * size * row_bytes)
+
+            return build_natively
+        methods, gather = self._methods, partial(epoch.gather, **self._options)
+        bits, is_checked = methods.torch_dtypes, self.makes_groups
+
+        def build(start: int, count: int) -> BatchGroup:  # With few calls: see `cut_rows`.
+            if count > 1 and step > size:
+                positions = sharding.run_positions(start, rank, range(count))
+                samples = epoch.take(positions - epoch.start)
+            else:
+                first = start + begin
+                samples = epoch.slice(first, first + count * size)
+            if getattr(profiler, "_is_profiler_enabled", True):
+                rows = in_span("windeck.gather", gather, samples)
+            else:
+                rows = gather(samples)
+            made = cut_rows(rows, len(samples) if is_checked else None, count, bits)
+            nbytes = 0
+            for array in rows.values():
+                nbytes += array.nbytes
+            if methods.whole is not None:
+                add_wholes(methods, rows, len(samples), made)
+            return self._present(made, nbytes)
+
+        return build
+
+    def _epoch_rows(self, position: int) -> EpochRows | None:
         """Return what gathers positions of an epoch without checks, if anything does."""
         stream = self._stream
         # Not for a stream of another type: it may gather in a way of its own.
@@ -352,65 +414,33 @@ class BatchBuilder:
             return position_rows(stream)
         return epoch_rows(stream, position) if type(stream) is Stream else None
 
-    def __call__(
-        self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None
-    ) -> BatchGroup:
-        """Build `count` batches of equally many positions; with `epoch` all are in that epoch."""
-        if epoch is None:
-            positions = position_array(positions)
-        if self._copy_stream is not None:
-            assert not isinstance(positions, range)
-            rows, slab = in_span("windeck.gather", self._gather_pinned, positions)
-            return in_span(
-                *("windeck.to_device", self._copy),
-                *(rows, len(positions), count, slab, self._copy_stream),
-            )
-        span = None
-        if getattr(profiler, "_is_profiler_enabled", True):
-            span = torch.profiler.record_function("windeck.gather")
-            span.__enter__()  # type: ignore[no-untyped-call]
-        try:
-            if epoch is None:
-                assert not isinstance(positions, range)
-                batches = self._gather(positions, count)
-                nbytes = count * sum(tensor.nbytes for tensor in batches[0].values())
-            elif self._one_thread and epoch.batches is not None and isinstance(positions, range):
-                places = positions.start - epoch.start, positions.stop - epoch.start
-                batches = epoch.batches(*places, count, torch.from_numpy, self._from_bits)
-                nbytes = len(positions) * epoch.row_bytes
-            else:  # With few calls: see `cut_rows`.
-                first = epoch.start
-                if isinstance(positions, range):
-                    samples = epoch.slice(positions.start - first, positions.stop - first)
-                else:
-                    samples = epoch.take(positions - first)
-                rows = epoch.gather(samples, **self._options)
-                bits, checked = self._methods.torch_dtypes, self.makes_groups
-                batches = cut_rows(rows, len(samples) if checked else None, count, bits)
-                nbytes = 0
-                for array in rows.values():
-                    nbytes += array.nbytes
-                if self._methods.whole is not None:
-                    add_wholes(self._methods, rows, len(samples), batches)
-        finally:
-            if span is not None:
-                span.__exit__(None, None, None)
+    def __call__(self, positions: Indices, count: int = 1) -> BatchGroup:
+        """Build `count` batches of equally many positions."""
+        if self._copy_stream is None:
+            return self._present(*in_span("windeck.gather", self._gather, positions, count))
+        rows, slab = in_span("windeck.gather", self._gather_pinned, positions)
+        arguments = rows, len(positions), count, slab, self._copy_stream
+        return in_span("windeck.to_device", self._copy, *arguments)
+
+    def _present(self, batches: list[Tensors], nbytes: int) -> BatchGroup:
+        """Return batches of some bytes in host memory as users get them."""
         if self.target_device is not None:
             batches = in_span("windeck.to_device", _to_device, batches, self.target_device)
         if self._methods.present is not None:
             batches = present_all(self._methods, batches)
         return BatchGroup(batches, nbytes)
 
-    def _gather(self, positions: Indices, count: int) -> list[Tensors]:
-        """Return batches in host memory, before `present`."""
+    def _gather(self, positions: Indices, count: int) -> tuple[list[Tensors], int]:
+        """Return batches in host memory, before `present`, and their bytes."""
         if self._pinned is not None and count == 1:
-            return [self._pinned.gather(positions, self._options)]
-        rows = self._methods.gather(positions, **self._options)
-        batches = tensor_batches(self._methods, rows, len(positions), count)
-        if self._pinned is None:
-            return batches
-        # Tensors of torch's allocator, which only so knows of copies that users make from them.
-        return [{key: tensor.pin_memory() for key, tensor in batch.items()} for batch in batches]
+            batches = [self._pinned.gather(positions, self._options)]
+        else:
+            rows = self._methods.gather(positions, **self._options)
+            batches = tensor_batches(self._methods, rows, len(positions), count)
+            if self._pinned is not None:
+                # Of torch's allocator, which only so knows of copies that users make from them.
+                batches = [{key: t.pin_memory() for key, t in batch.items()} for batch in batches]
+        return batches, count * sum(tensor.nbytes for tensor in batches[0].values())
 
     def _gather_pinned(self, positions: Indices) -> tuple[Batch, Slab[str]]:
         assert self._pinned is not None

@@ -59,8 +59,7 @@ def build_groups(
         Builds the batches of positions.
     """
     left = LIMIT if most_steps is None else most_steps
-    wanted, full, size, batch_size = 1, 0, sharding.step_size, sharding.batch_size
-    makes_groups, before_rank = build.makes_groups, rank * batch_size
+    wanted, full, size, makes_groups = 1, 0, sharding.step_size, build.makes_groups
     counted = (0, 0)  # The number and bytes of batches that `wanted` is computed from.
     failed_until = -1  # Positions before this one are built batch by batch.
     while left > 0:
@@ -70,17 +69,14 @@ def build_groups(
             if start // sharding.epoch_length != epoch:
                 return
             full = sharding.full_steps(start, left)
-            rows = build.epoch_rows(start) if full else None
+            build_full = build.in_epoch(sharding, rank, start) if full else None
         count = max(1, min(wanted, full)) if start >= failed_until else 1
         end = start + count * size if full else sharding.step_end(start)
         try:
-            if not full:
+            if build_full is None:
                 group = build(sharding.positions(start, rank))
-            elif count > 1 and size > batch_size:
-                group = build(sharding.run_positions(start, rank, range(count)), count, rows)
             else:
-                first = start + before_rank
-                group = build(range(first, first + count * batch_size), count, rows)
+                group = build_full(start, count)
         except Exception:
             if count == 1:
                 raise

@@ -7,16 +7,17 @@ for `POSITIONS_AT_A_TIME` positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
 from windeck._core import Permutation
 from windeck.device_orders import DevicePermutation
-from windeck.loader.batch import BatchGroup, Tensors, in_span, position_array
+from windeck.loader.batch import BatchGroup, Tensors, in_span
 from windeck.loader.mixture import Mixture
-from windeck.loader.stream import EpochRows, Stream
+from windeck.loader.sharding import Sharding
+from windeck.loader.stream import Stream
 from windeck.orders import Sequential
 from windeck.sources import Indices, Order
 from windeck.sources import Stream as StreamProtocol
@@ -69,16 +70,15 @@ class DeviceBatchBuilder:
         assert methods is not None
         self._methods = methods
 
-    def epoch_rows(self, position: int) -> EpochRows | None:
-        """Return None: see `windeck.loader.batch.BatchBuilder.epoch_rows`."""
-        return None
+    def in_epoch(
+        self, sharding: Sharding, rank: int, position: int
+    ) -> Callable[[int, int], BatchGroup]:
+        """Return a function as that of `windeck.loader.batch.BatchBuilder.in_epoch`."""
+        return lambda start, count: self(sharding.run_positions(start, rank, range(count)))
 
-    def __call__(
-        self, positions: Indices | range, count: int = 1, epoch: EpochRows | None = None
-    ) -> BatchGroup:
-        """Build the batch of the positions; `count` is 1."""
-        wanted = position_array(positions)
-        return BatchGroup([in_span("windeck.gather", self._gather, wanted)], 0)
+    def __call__(self, positions: Indices) -> BatchGroup:
+        """Build the batch of the positions."""
+        return BatchGroup([in_span("windeck.gather", self._gather, positions)], 0)
 
     def _gather(self, positions: Indices) -> Tensors:
         rows, methods = self._rows(positions), self._methods

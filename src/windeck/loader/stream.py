@@ -51,8 +51,8 @@ class EpochRows:
     supports_threads
         True if `gather` takes ``threads=``.
     batches
-        Returns the batches of places [start, stop) by one native call; None if there is none. Its
-        arguments are those of ``_core.Gather.batches``, without the order.
+        Returns batches of places by one native call; None if there is none. Its arguments are those
+        of ``_core.Gather.batches``, without the order.
     row_bytes
         Bytes of a row of them.
     """
