@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,10 @@ from support.pages import Page
 
 
 @pytest.mark.parametrize("page", ["windows.md", "scaler.md"])
-def test_code_on_the_page_runs(page: str) -> None:
+def test_code_on_the_page_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # The pages write files.
     Page(f"docs/{page}").run()
 
 
