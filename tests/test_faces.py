@@ -57,9 +57,14 @@ def is_offered(module: str, name: str) -> bool:
     return name in offered(module) or (module in MODULES and not name.startswith("_"))
 
 
-def deep_imports(tree: ast.Module) -> Iterator[str]:
+def nodes_of(program: str) -> list[ast.AST]:
+    """Return all nodes of a program, which each search would walk through once more."""
+    return list(ast.walk(ast.parse(program)))
+
+
+def deep_imports(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the imports of names that no package offers, in programs in strings too."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "windeck":
             names = [(str(node.module), name.name) for name in node.names]
         elif isinstance(node, ast.Import):
@@ -88,26 +93,27 @@ def private_names() -> set[str]:
     return {name for name in names if name.startswith("_") and not name.endswith("_")}
 
 
-def private_attributes(tree: ast.Module) -> Iterator[str]:
+def private_attributes(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the attributes that have a private name of windeck, and not of a class of the test."""
-    own = {getattr(node, "name", "") for node in ast.walk(tree)} | OTHERS
-    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own = {getattr(node, "name", "") for node in nodes} | OTHERS
+    read = [node for node in nodes if isinstance(node, ast.Attribute)]
     own |= {node.attr for node in read if getattr(node.value, "id", "") in ("self", "cls")}
+    private = private_names() - own
     for node in read:
-        if node.attr in private_names() - own and getattr(node.value, "id", "") != "os":
+        if node.attr in private and getattr(node.value, "id", "") != "os":
             yield f"{node.lineno}: {ast.unparse(node)}"
 
 
-def replacements(tree: ast.Module) -> Iterator[str]:
+def replacements(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the calls that replace attributes of modules and classes of windeck."""
     names = {
         (name.asname or name.name).split(".")[0]
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in node.names
         if (getattr(node, "module", None) or name.name).startswith(("windeck", "support.internals"))
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and node.args:
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called in ("setattr", "delattr", "patch", "object"):
@@ -116,12 +122,13 @@ def replacements(tree: ast.Module) -> Iterator[str]:
                     yield f"{node.lineno}: {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_tests_use_what_packages_offer(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert not list(deep_imports(tree))
-    assert not list(private_attributes(tree))
-    assert not list(replacements(tree))
+def test_tests_use_what_packages_offer() -> None:
+    found = []
+    for path in FILES:
+        nodes = nodes_of(path.read_text(encoding="utf-8"))
+        for find in (deep_imports, private_attributes, replacements):
+            found += [f"{path}:{place}" for place in find(nodes)]
+    assert not found
 
 
 @pytest.mark.parametrize(
@@ -136,18 +143,18 @@ def test_tests_use_what_packages_offer(path: Path) -> None:
     ],
 )
 def test_deep_imports_are_found(line: str) -> None:
-    assert list(deep_imports(ast.parse(line)))
+    assert list(deep_imports(nodes_of(line)))
 
 
 def test_names_of_packages_are_no_deep_imports() -> None:
     program = "import windeck as wd\nfrom windeck import Loader, checkpoint\nimport windeck.io\n"
     program += "from windeck.io import filesystem\nfrom windeck.checkpoint import stores\n"
-    assert not list(deep_imports(ast.parse(program)))
+    assert not list(deep_imports(nodes_of(program)))
 
 
 def test_private_attributes_are_found() -> None:
     def found(program: str) -> list[str]:
-        return list(private_attributes(ast.parse(program)))
+        return list(private_attributes(nodes_of(program)))
 
     assert found("loader._sharding")
     assert not found("class A:\n    def f(self): self._sharding\nA()._sharding")
@@ -157,7 +164,7 @@ def test_private_attributes_are_found() -> None:
 def test_replacements_are_found() -> None:
     def found(line: str) -> list[str]:
         imports = "import windeck as wd\nfrom windeck.io import filesystem\n"
-        return list(replacements(ast.parse(imports + line)))
+        return list(replacements(nodes_of(imports + line)))
 
     assert found("patch.setattr(filesystem, 'load', None)")
     assert found("mock.patch.object(wd.Loader, 'steps', 1)")

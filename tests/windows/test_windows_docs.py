@@ -11,9 +11,7 @@ from support.pages import Page
 
 
 @pytest.mark.parametrize("page", ["windows.md", "scaler.md"])
-def test_code_on_the_page_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # The pages write files.
     Page(f"docs/{page}").run()
 
