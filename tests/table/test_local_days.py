@@ -16,7 +16,13 @@ import pytest
 
 import windeck as wd
 
-ZONES = ("Europe/Berlin", "America/Santiago", "Australia/Lord_Howe", "America/Havana")
+ZONES = (
+    "Europe/Berlin",
+    "America/Santiago",
+    "Australia/Lord_Howe",
+    "America/Havana",
+    "Antarctica/Troll",
+)
 DAY = np.timedelta64(1, "D")
 
 

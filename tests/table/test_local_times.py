@@ -20,10 +20,12 @@ UTC = dt.timezone.utc
 #: Zones, and a moment in UTC at which their clocks are set back.
 CHANGES = {
     "Europe/Berlin": dt.datetime(2024, 10, 27, 1, tzinfo=UTC),
+    "Europe/Athens": dt.datetime(2024, 10, 27, 1, tzinfo=UTC),
     "America/New_York": dt.datetime(2023, 11, 5, 6, tzinfo=UTC),
     "Australia/Sydney": dt.datetime(2024, 4, 6, 16, tzinfo=UTC),
     "America/Santiago": dt.datetime(2024, 4, 7, 3, tzinfo=UTC),
     "Australia/Lord_Howe": dt.datetime(2024, 4, 6, 15, tzinfo=UTC),
+    "Antarctica/Troll": dt.datetime(2024, 10, 27, 1, tzinfo=UTC),  # By two hours.
 }
 STEPS = [dt.timedelta(minutes=minutes) for minutes in (5, 10, 15, 30, 60)]
 
@@ -158,6 +160,8 @@ def test_the_order_tells_on_which_side_of_the_change_a_time_is(clocks: str, expe
         "03:00 02:00 02:00 01:00",
         "02:00 02:00 02:30 02:30 02:45",
         "02:00 04:00 02:00",
+        "03:30 02:00 02:30 04:00",
+        "02:00 02:30 01:30",
     ],
 )
 def test_an_order_that_does_not_tell_is_an_error(clocks: str) -> None:
@@ -242,7 +246,10 @@ def test_wide_frames_of_local_times() -> None:
     assert table.timestamps.tolist() == plain(times) * 2
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Sydney"])
+@pytest.mark.parametrize(
+    "zone",
+    ["Europe/Berlin", "Europe/Athens", "America/New_York", "America/Santiago", "Australia/Sydney"],
+)
 @pytest.mark.parametrize("series", [1, 3])
 def test_repeated_local_times_are_named_as_such(zone: str, series: int) -> None:
     for step in STEPS:
@@ -272,9 +279,22 @@ def test_other_repeated_times_are_not_taken_for_a_change_of_clocks() -> None:
             {"time": np.array(stamps, "M8[us]"), "x": np.zeros(len(stamps))},
             timestamp_column="time",
         )
+    # Two hours of one night.
+    stamps = sorted([*week, dt.datetime(2024, 10, 27, 1), dt.datetime(2024, 10, 27, 3)])
+    wd.Table.from_columns(
+        {"time": np.array(stamps, "M8[us]"), "x": np.zeros(len(stamps))}, timestamp_column="time"
+    )
+    # A Sunday at night in a month in which no clocks are set back.
+    for month in (1, 6, 7, 8, 12):
+        week = [dt.datetime(2024, month, 1) + dt.timedelta(hours=hour) for hour in range(24 * 9)]
+        (sunday,) = (day for day in week if (day.weekday(), day.hour, day.day < 8) == (6, 2, True))
+        wd.Table.from_columns(
+            {"time": np.array(sorted([*week, sunday]), "M8[us]"), "x": np.zeros(len(week) + 1)},
+            timestamp_column="time",
+        )
     # Two Sundays at night, three weeks apart.
-    month = [dt.datetime(2024, 10, 1) + dt.timedelta(hours=hour) for hour in range(24 * 30)]
-    stamps = sorted([*month, dt.datetime(2024, 10, 6, 2), dt.datetime(2024, 10, 27, 2)])
+    october = [dt.datetime(2024, 10, 1) + dt.timedelta(hours=hour) for hour in range(24 * 30)]
+    stamps = sorted([*october, dt.datetime(2024, 10, 6, 2), dt.datetime(2024, 10, 27, 2)])
     wd.Table.from_columns(
         {"time": np.array(stamps, "M8[us]"), "x": np.zeros(len(stamps))}, timestamp_column="time"
     )
