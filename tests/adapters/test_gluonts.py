@@ -203,6 +203,30 @@ def test_wrong_arguments_are_named() -> None:
         next(iter(gluonts.loader(source, batch_size=5, names=["past_time_feat"])))
 
 
+@pytest.mark.parametrize("freq", ["h", "2h", "D", "B", "W-WED", "ME", "MS", "QE", "QS", "YE"])
+def test_time_features_are_those_of_any_frequency(library: Any, freq: str) -> None:
+    """An estimator takes the alias of an offset, and its series begin with a period."""
+    import pandas as pd
+    from gluonts.time_feature import time_features_from_frequency_str
+    from gluonts.transform import AddTimeFeatures
+
+    periods = pd.date_range("2024-01-01", periods=40, freq=freq).to_period()
+    add = AddTimeFeatures(
+        "start", "target", "features", time_features_from_frequency_str(freq), pred_length=0
+    )
+    entry = {"start": periods[0], "target": np.zeros(40, np.float32)}
+    expected = add.map_transform(entry, is_train=True)["features"]
+    stamps = periods.to_timestamp().to_numpy().astype("M8[s]")
+    data = {"y": np.zeros(40, np.float32), "time": stamps}
+    found, names = gluonts.with_time_features(
+        wd.Table.from_columns(data, timestamp_column="time"), freq
+    )
+    rows = [] if expected is None else list(expected)
+    assert len(names) == len(rows) + 1
+    for name, row in zip(names, rows, strict=False):
+        np.testing.assert_array_equal(found[name], row.astype(np.float32))
+
+
 def test_time_features_need_stamps_and_free_names(library: Any) -> None:
     with pytest.raises(TypeError, match=r"`table` must have time stamps of dates.*got none"):
         gluonts.with_time_features(wd.Table.from_columns({"y": np.zeros(3)}), "h")

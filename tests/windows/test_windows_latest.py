@@ -305,6 +305,32 @@ def test_short_series_come_padded_or_are_named() -> None:
             w.latest(future=future)
 
 
+@pytest.mark.parametrize("rows", [3, 6, 8])
+def test_a_table_of_contexts_alone_has_a_forecast(rows: int) -> None:
+    """Its rows are fewer than those of a window, as of a table that is read to be forecast."""
+    stamps = np.datetime64("2024-01-01T00", "h") + np.arange(40)
+    load = np.arange(40.0)
+    roles: dict[str, Any] = {
+        "context_length": 6, "prediction_length": 4, "target_columns": "load",
+        "known_covariates": ["hour_sin", "hour_cos"],
+    }  # fmt: skip
+
+    def table_from(first: int) -> wd.Table:
+        columns = {"load": load[first:], "time": stamps[first:]}
+        return wd.Table.from_columns(columns, timestamp_column="time").with_calendar("hour")
+
+    recent = table_from(40 - rows)
+    with pytest.raises(ValueError, match=r"no window fits.*; expected .* pad='both' to forecast"):
+        wd.Windows(recent, **roles, pad="start" if rows < 6 else False)
+    found = wd.Windows(recent, **roles, pad="both").latest(future=True).gather([0])
+    expected = wd.Windows(table_from(0), **roles).latest(future=True).gather([0])
+    inside = min(rows, 6)
+    assert found["past_target_mask"].sum() == inside
+    for key in ("past_target", "past_known"):
+        np.testing.assert_array_equal(found[key][:, -inside:], expected[key][:, -inside:])
+    np.testing.assert_array_equal(found["future_known"], expected["future_known"])
+
+
 @pytest.mark.parametrize("options", TRAINING[1:5])
 def test_filters_leave_no_trace(options: dict[str, Any]) -> None:
     latest, plain = plain_windows(**options).latest(), plain_windows().latest()

@@ -70,7 +70,7 @@ def with_time_features(table: Table, freq: str) -> tuple[Table, tuple[str, ...]]
     table
         With time stamps, one step of `freq` apart.
     freq
-        That of the estimator, such as ``"h"``.
+        That of the estimator, such as ``"h"`` or ``"ME"``.
 
     Raises
     ------
@@ -95,7 +95,9 @@ def with_time_features(table: Table, freq: str) -> tuple[Table, tuple[str, ...]]
     if stamps is None or stamps.dtype.kind != "M":
         found = "none" if stamps is None else str(stamps.dtype)
         raise TypeError(f"`table` must have time stamps of dates or times, got {found}")
-    index = pd.DatetimeIndex(stamps.astype("M8[ns]")).to_period(freq)
+    # Aliases of periods are not those of offsets: "M" is the period of "ME" and of "MS".
+    period = pd.date_range("2024-01-01", periods=1, freq=freq).to_period().freq
+    index = pd.DatetimeIndex(stamps.astype("M8[ns]")).to_period(period)
     columns = {
         feature.__name__: np.asarray(feature(index), dtype=np.float32)
         for feature in time_features_from_frequency_str(freq)

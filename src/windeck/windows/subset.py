@@ -30,7 +30,7 @@ from windeck.windows.filters import (
     as_integers,
     describe_steps,
 )
-from windeck.windows.index import WindowRuns, WindowSpan
+from windeck.windows.index import PADS, WindowRuns, WindowSpan
 
 Timestamps = npt.NDArray[Any]
 
@@ -117,9 +117,12 @@ class WindowSelection:
         series, fitting, short = len(runs.count), runs.total, int((runs.count == 0).sum())
         steps = describe_steps(span)
         if fitting == 0:
+            padded = replace(span, pad=PADS["both"]) if span.prediction_length else span
             raise ValueError(
                 f"no window fits: a window spans {plural(span.rows, 'row')} ({steps}), the longest "
                 f"of {series} series has {plural(int(np.diff(offsets).max(initial=0)), 'row')}"
+                + "; expected longer series, or pad='both' to forecast these"
+                * (padded.runs(offsets).total > 0)
             )
         if short:
             warn(
