@@ -216,9 +216,7 @@ def test_an_interrupt_after_the_engine_was_closed(
             open_store(f"leveldb://{tmp_path}/x")
 
 
-def test_a_sync_while_a_range_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_while_a_range_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seal that shows an error of the compaction is the one of the last sync."""
     begun = threading.Event()
 
