@@ -9,6 +9,7 @@ import pickle
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader
 
 import windeck as wd
 from support.corpora import write_corpus
-from support.internals import inside, plant
+from support.internals import inside, original, plant
 from support.object_servers import SECRET, Bucket, Website
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
 from windeck.io import filesystem
@@ -347,18 +348,27 @@ class TestReadAhead:
         """At most half of `open_bytes`; each shard is read once an epoch, the next ones first."""
         root = write_corpus(tmp_path / "corpus", SHARDS, counts=True)
         upload(root, s3.put)
-        plain = wd.Documents(f"{s3.url}/corpus", storage_options=s3.options)
-        largest = int(inside(plain, "decoded").max())
+        largest = largest_open(s3)
         documents = wd.Documents(
             f"{s3.url}/corpus",
             storage_options=s3.options,
             open_bytes=2 * shards * largest,
             open_files=1,
         )
-        packed = wd.PackedSequences(documents, sequence_length=64, bos=1)
+        packed = wd.PackedSequences(documents, sequence_length=64, bos=1, live_shards=1)
         local = wd.PackedSequences(wd.Documents(root), sequence_length=64, bos=1)
-        ahead = inside(documents, "ahead")
-        assert ahead is not None
+        opened, opening = list[weakref.ref[Any]](), original("readers.DocumentOptions.open")
+
+        def noted(options: Any, path: str) -> Any:
+            shard = opening(options, path)
+            if filesystem.is_remote(path):
+                opened.append(weakref.ref(shard))
+            return shard
+
+        def still_open() -> int:
+            return sum(shard() is not None for shard in opened)
+
+        plant(monkeypatch, "readers.DocumentOptions.open", noted)
         for number in range(2):
             s3.proxy.clear()
             epoch, same = packed.at_epoch(number, seed=3), local.at_epoch(number, seed=3)
@@ -366,17 +376,15 @@ class TestReadAhead:
                 rows = np.arange(start, min(start + 8, len(epoch)))
                 assert np.array_equal(epoch.gather(rows)["inputs"], same.gather(rows)["inputs"])
                 wait_for_read_ahead(documents)
-                assert len(inside(ahead, "held")) <= shards
+                assert still_open() <= shards + 1  # and the one in use
             assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") <= len(SHARDS)
-        assert not inside(ahead, "held")
+        assert still_open() == 1
 
     def test_two_orders_of_one_corpus_do_not_read_it_over_and_over(
         self, s3: Bucket, tmp_path: Path
     ) -> None:
         upload(write_corpus(tmp_path / "corpus", SHARDS, counts=True), s3.put)
-        largest = int(
-            inside(wd.Documents(f"{s3.url}/corpus", storage_options=s3.options), "decoded").max()
-        )
+        largest = largest_open(s3)
         documents = wd.Documents(
             f"{s3.url}/corpus", storage_options=s3.options, open_bytes=2 * largest
         )
@@ -417,6 +425,22 @@ def write_any(root: Path, form: str) -> tuple[Path, dict[str, Any]]:
     if form in ("json", "text"):
         options = {"column": "text", "tokenizer": str.encode}
     return root, options
+
+
+def largest_open(s3: Bucket) -> int:
+    """Return the bytes of the largest shard in memory, which are those that it asks for alone."""
+    found = []
+    for name in SHARDS:
+        documents = wd.Documents(
+            f"{s3.url}/corpus",
+            storage_options=s3.options,
+            files=f"dataset={name}.arrow",
+            open_bytes=1,
+        )
+        needed = re.search(r"need open_bytes=(\d+)", documents.explain_reopening() or "")
+        assert needed is not None
+        found.append(int(needed[1]))
+    return max(found)
 
 
 def wait_for_read_ahead(documents: wd.Documents) -> None:

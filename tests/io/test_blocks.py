@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from pyarrow import feather, parquet
 
 import windeck as wd
 from support.counted_files import Counted
-from support.internals import unchanged
 from windeck.io import open_parted
+from windeck.table import StreamedTable
 
 ROWS = 300
 
@@ -290,44 +291,80 @@ def _read_or_error(path: Path) -> str:
     return path.name
 
 
-def test_changes_of_a_file(tmp_path: Path) -> None:
-    def touch(path: Path) -> None:
+def read_rows(table: wd.Table) -> int:
+    assert isinstance(table, StreamedTable)
+    return len(table.reader.read(["f64"], np.array([0]), np.array([ROWS]))["f64"].values)
+
+
+def read_column(table: wd.Table) -> int:
+    return len(table.column("f64").values[:])
+
+
+@pytest.mark.parametrize("read", [read_rows, read_column])
+@pytest.mark.parametrize("kind", ["parquet", "uncompressed"])
+def test_changes_of_a_file(
+    tmp_path: Path,
+    paths: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    read: Callable[[wd.Table], int],
+) -> None:
+    path = tmp_path / paths[kind].name
+    name = re.escape(path.name)
+
+    def touch() -> None:
         status = path.stat()
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
 
-    def append(path: Path) -> None:
+    def append() -> None:
         status = path.stat()
         with path.open("ab") as file:
             file.write(b"more")
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def fail_after(change: Callable[[], None]) -> None:
-        change()
-        raise ValueError("damaged")
+    def opened() -> wd.Table:
+        path.write_bytes(paths[kind].read_bytes())
+        return wd.Table.read(path, in_memory=False, group_bytes=1000, columns="f64")
 
-    changes: list[tuple[Callable[[Path], Any], type[Exception]]] = [
+    changes: list[tuple[Callable[[], None], type[Exception]]] = [
         (touch, ValueError),
         (append, ValueError),
-        (Path.unlink, FileNotFoundError),
+        (path.unlink, FileNotFoundError),
     ]
-    for change, kind in changes:
-        path = tmp_path / "a.parquet"
-        parquet.write_table(every_type(), path)
-        stored = open_parted(str(path))
-        with unchanged([stored]):
-            assert stored.file.num_rows == ROWS
-        change(path)
-        with pytest.raises(kind, match=r"a\.parquet"), unchanged([stored]):
-            pytest.fail("the block is not entered")
-    parquet.write_table(every_type(), path)
-    stored = open_parted(str(path))
-    with pytest.raises(ValueError, match=r"a\.parquet' changed while"), unchanged([stored]):
-        touch(path)
-    stored = open_parted(str(path))
-    # An error of the block is explained by the change; no tag is named where there is none.
+    reading = type(open_parted(str(paths[kind])).file)
+    batches = reading.batches
+    meanwhile: list[Callable[[], None]] = []
+    reads = 0
+
+    def changing(*rows: Any, **options: Any) -> Iterator[Any]:
+        nonlocal reads
+        reads += 1
+        for change in meanwhile:
+            change()
+        yield from batches(*rows, **options)
+
+    def damaged() -> None:
+        raise ValueError("damaged")
+
+    monkeypatch.setattr(reading, "batches", changing)
+    for change, error in changes:
+        table = opened()
+        assert read(table) == ROWS
+        assert reads
+        table, reads = opened(), 0
+        change()
+        with pytest.raises(error, match=name):
+            read(table)
+        assert not reads
+    meanwhile.append(touch)
+    with pytest.raises(ValueError, match=rf"{name}' changed while"):
+        read(opened())
+    # An error of the read is explained by the change; no tag is named where there is none.
+    meanwhile.append(damaged)
     state = r"\d+ bytes and time \d+"
     message = rf"it has {state}, expected {state}; read the table again$"
-    with pytest.raises(ValueError, match=message), unchanged([stored]):
-        fail_after(lambda: touch(path))
-    with pytest.raises(ValueError, match=r"^damaged$"), unchanged([open_parted(str(path))]):
-        fail_after(lambda: None)
+    with pytest.raises(ValueError, match=message):
+        read(opened())
+    meanwhile.remove(touch)
+    with pytest.raises(ValueError, match=r"^damaged$"):
+        read(opened())

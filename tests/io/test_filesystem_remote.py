@@ -20,7 +20,7 @@ import pytest
 from pyarrow import feather, fs, parquet
 
 import windeck as wd
-from support.internals import merge_ranges, original, plant
+from support.internals import original, plant
 from support.object_servers import SECRET, Bucket, Fault, FaultyServer, Website
 from windeck.io import RangeReader, filesystem, list_matching, resolve
 
@@ -194,11 +194,19 @@ class TestReading:
             assert stream.read() == b"x\n1.5\n"
         assert wd.Table.read(store.path("a.csv.gz"))["x"].tolist() == [1.5]
 
-    @pytest.mark.parametrize("start", ["0", "5"])
-    def test_merging(self, start: str) -> None:
-        first = int(start)
-        assert merge_ranges([(40, 50), (first, 10), (12, 20), (3, 3)], 4) == [(first, 20), (40, 50)]
-        assert merge_ranges([], 4) == []
+    @pytest.mark.parametrize("first", [0, 5])
+    def test_ranges_that_are_near_are_read_by_one_request(
+        self, web: Website, monkeypatch: pytest.MonkeyPatch, first: int
+    ) -> None:
+        plant(monkeypatch, "ranges.GAP_BYTES", 4)
+        content = web.objects["a.bin"] = os.urandom(100)
+        unit = [(40, 50), (first, 10), (14, 20), (3, 3), (25, 30)]
+        path = filesystem.absolute(f"{web.url}/a.bin")
+        with filesystem.open_input(path, [unit]) as file:
+            for start, stop in ((0, 0), (first, 20), (25, 30), (40, 50)):
+                assert file.read_at(stop - start, start) == content[start:stop]
+        found = re.findall(r"^GET .*bytes=(\S+)", "\n".join(web.server.requests), re.MULTILINE)
+        assert sorted(found) == sorted([f"{first}-19", "25-29", "40-49"])
 
 
 class TestFaults:

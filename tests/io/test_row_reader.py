@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,13 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 import windeck as wd
-from support.internals import (
-    Workers,
-    inside,
-    original,
-    plant,
-    planted,
-)
+from support.internals import original, plant, planted
 from support.object_servers import Website
 from support.streamed_tables import arrow_table, write_files
 from windeck.columns import ColumnData
@@ -287,30 +283,54 @@ def test_stored_bytes_are_asked_of_each_file_once(tmp_path: Path) -> None:
     assert split.all()
 
 
-def test_memory_of_the_last_rows_is_used_again() -> None:
-    workers = Workers(1)
-    first = workers.array(1000)
-    first[:] = 1
+def test_memory_of_the_last_rows_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps: list[weakref.ref[mmap.mmap]] = []
+
+    class Noted(mmap.mmap):
+        def __new__(cls, *arguments: Any, **options: Any) -> Noted:
+            made = super().__new__(cls, *arguments, **options)
+            maps.append(weakref.ref(made))
+            return made
+
+    def mapped() -> list[int]:
+        return [len(memory) for one in maps if (memory := one()) is not None]
+
+    feather.write_feather(pa.table({"x": np.arange(9000)}), tmp_path / "a.arrow", "uncompressed")
+    table = wd.Table.read(tmp_path / "a.arrow", in_memory=False, group_bytes=1000)
+    assert isinstance(table, StreamedTable)
+    reader = table.reader
+
+    def read(rows: int) -> np.ndarray:
+        found = reader.read(["x"], np.array([0]), np.array([rows]))["x"].values
+        assert np.array_equal(found, np.arange(rows))
+        return found
+
+    monkeypatch.setattr(mmap, "mmap", Noted)
+    first = read(1000)
     place = first.__array_interface__["data"][0]
-    other = workers.array(1000)
-    assert other.__array_interface__["data"][0] != place, "it is in use"
+    other = read(1000)
+    assert len(maps) == 2, "the first is in use"
     part = first[10:].view(np.uint16)
     del first
-    assert workers.array(1000).__array_interface__["data"][0] != place, "a view of it is in use"
+    read(1000)
+    assert len(maps) == 3, "a view of the first is in use"
     del part
-    again = workers.array(990)
+    again = read(990)
     assert again.__array_interface__["data"][0] == place
+    assert len(maps) == 3
     del again, other
-    assert len(inside(workers, "spare")) == 1
-    assert len(workers.array(2000)) >= 2000
+    assert len(mapped()) == 1
     # What is too small, or larger by more than an eighth, is not kept beside other memory.
-    assert len(inside(workers, "spare")) == 1
-    large = workers.array(5000)
-    assert inside(workers, "spare") == []
+    assert len(read(2000)) == 2000
+    assert [size >= 16_000 for size in mapped()] == [True]
+    large = read(5000)
+    assert [size >= 40_000 for size in mapped()] == [True]
     del large
-    small = workers.array(10)
-    assert inside(workers, "spare") == []
-    assert len(small) < 5000
+    small = read(10)
+    assert [size < 40_000 for size in mapped()] == [True]
+    del small
 
 
 def test_other_reads_may_be_queued_before_rows_are_read(tmp_path: Path) -> None:

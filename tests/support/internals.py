@@ -4,7 +4,8 @@ Tests import what a package offers from the package. What no package offers is n
 that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
 and that the lists only shrink. They have three kinds of names: functions and classes that are
 compared with a model by themselves, and are imported from here; what is replaced, as
-`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as `inside(store, "db")`.
+`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as
+`inside(documents, "ahead")`.
 """
 
 from __future__ import annotations
@@ -21,22 +22,12 @@ if TYPE_CHECKING:
 
     from windeck._util.options import NOTES as OPTION_NOTES
     from windeck._util.options import WORDS as OPTION_WORDS
-    from windeck.io.blocks import unchanged as unchanged
-    from windeck.io.ranges import merge_ranges as merge_ranges
-    from windeck.io.row_reader import _Workers as Workers
     from windeck.preparation.engines import run_tasks as run_tasks
-    from windeck.table.first_pass import FirstPass as FirstPass
-    from windeck.table.first_pass import _decode as decode_first_pass
-    from windeck.table.first_pass import _encode as encode_first_pass
-    from windeck.table.group_cache import GroupCache as GroupCache
 
 #: The imported names that differ from the names in windeck.
 __all__ = [
     "OPTION_NOTES",
     "OPTION_WORDS",
-    "Workers",
-    "decode_first_pass",
-    "encode_first_pass",
 ]
 
 #: What tests replace, or read as it is at the time: a name, and the module that has it. The name
@@ -165,17 +156,10 @@ MODULE_OF = {
     "streamed.SKIPPED_ROWS": "windeck.windows.streamed",
 }
 
-#: Private attributes of objects that tests read or set, without the underscore.
+#: Private attributes of objects that tests read, without the underscore.
 ATTRIBUTES = {
     "ahead",
-    "db",
-    "decoded",
-    "held",
-    "lock",
-    "number",
-    "spare",
     "task",
-    "write",
 }
 
 
@@ -241,9 +225,3 @@ def inside(value: object, name: str) -> Any:
     """Return a private attribute of an object."""
     assert name in ATTRIBUTES
     return getattr(value, f"_{name}")
-
-
-def assign(value: object, name: str, given: object) -> None:
-    """Set a private attribute of an object."""
-    assert name in ATTRIBUTES
-    setattr(value, f"_{name}", given)

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from support.internals import original, plant
 from windeck.checkpoint.stores import Store, open_store
 
 EMBEDDED = ("rocksdb", "leveldb")
@@ -48,6 +49,18 @@ def need(kind: str) -> None:
     if library == "plyvel" and sys.version_info >= (3, 13):
         pytest.skip(f"{reason} (there is no wheel for this Python)")
     unavailable(reason)
+
+
+def noted_engines(patch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list to which each RocksDB engine is added that a store opens from now on."""
+    engines, opening = list[Any](), original("rocksdb.RocksDBStore._open_engine")
+
+    def noted(store: Any) -> Any:
+        engines.append(opening(store))
+        return engines[-1]
+
+    plant(patch, "rocksdb.RocksDBStore._open_engine", noted)
+    return engines
 
 
 def free_port() -> int:

@@ -6,14 +6,17 @@ import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather
 
-from support.internals import GroupCache, inside
-from windeck.table import Blocks, cover
+import windeck as wd
+from windeck.table import Blocks, StreamedTable, cover
 
 
 class Source:
@@ -36,8 +39,25 @@ class Source:
         return list(blocks)
 
 
-def test_groups_are_read_once_and_dropped_by_use() -> None:
-    cache, source = GroupCache(None), Source()
+CacheOf: TypeAlias = Callable[["int | None"], Any]
+
+
+@pytest.fixture
+def cache_of(tmp_path: Path) -> CacheOf:
+    """Return a function that returns the empty cache of a table with a memory budget."""
+    path = tmp_path / "a.arrow"
+    feather.write_feather(pa.table({"x": [1.0]}), path, "uncompressed")
+
+    def groups(budget: int | None) -> Any:
+        table = wd.Table.read(path, in_memory=False, group_bytes=1000, memory_budget=budget)
+        assert isinstance(table, StreamedTable)
+        return table.groups
+
+    return groups
+
+
+def test_groups_are_read_once_and_dropped_by_use(cache_of: CacheOf) -> None:
+    cache, source = cache_of(None), Source()
     for blocks in ((1, 2), (3, 4), (1, 2), (5, 6), (1, 2), (3, 4)):
         assert cache.get(source, blocks) == list(blocks)
     assert source.loaded == [(1, 2), (3, 4), (5, 6), (3, 4)]
@@ -47,17 +67,21 @@ def test_groups_are_read_once_and_dropped_by_use() -> None:
     assert cache.held(source) == []
 
 
-def test_the_limit_is_of_all_sources_less_what_is_read() -> None:
-    cache, one, other = GroupCache(45), Source(), Source()
+def test_the_limit_is_of_all_sources_less_what_is_read(cache_of: CacheOf) -> None:
+    cache, one, other = cache_of(45), Source(), Source()
     cache.get(one, (1, 2))
     cache.get(other, (1, 2))
     assert (cache.held(one), cache.held(other)) == ([(1, 2)], [(1, 2)])
     cache.get(other, (3,))
     assert (cache.held(one), cache.held(other)) == ([], [(3,), (1, 2)])
+    cache = cache_of(44)
+    cache.get(one, (1, 2))
+    cache.get(other, (1, 2))
+    assert (cache.held(one), cache.held(other)) == ([], [(1, 2)])
 
 
-def test_the_following_group_is_read_in_the_background() -> None:
-    cache, source = GroupCache(None), Source()
+def test_the_following_group_is_read_in_the_background(cache_of: CacheOf) -> None:
+    cache, source = cache_of(None), Source()
     done = threading.Event()
     load = source.load
 
@@ -76,8 +100,8 @@ def test_the_following_group_is_read_in_the_background() -> None:
     assert source.loaded == [(1, 2), (3, 4), (5, 6)]
 
 
-def test_following_groups_are_read_at_once_as_far_as_they_fit() -> None:
-    cache, source = GroupCache(65), Source()  # six blocks, beside the bytes of reading
+def test_following_groups_are_read_at_once_as_far_as_they_fit(cache_of: CacheOf) -> None:
+    cache, source = cache_of(65), Source()  # six blocks, beside the bytes of reading
     together, load = threading.Barrier(3), source.load
 
     def beside_two_others(blocks: Blocks, queued: Callable[[], None]) -> list[int]:
@@ -99,8 +123,8 @@ def test_following_groups_are_read_at_once_as_far_as_they_fit() -> None:
     assert set(cache.held(source)) == {(3,), (4,), (7,), (8,), (9,), (10,)}
 
 
-def test_following_groups_are_queued_in_their_order() -> None:
-    cache, source = GroupCache(65), Source()
+def test_following_groups_are_queued_in_their_order(cache_of: CacheOf) -> None:
+    cache, source = cache_of(65), Source()
     numbers: list[Blocks] = [(number,) for number in range(5)]
     load, go_on = source.load, {blocks: threading.Event() for blocks in numbers}
     second = threading.Event()
@@ -130,8 +154,8 @@ def test_following_groups_are_queued_in_their_order() -> None:
     assert source.loaded == [(1,), (2,), (3,), (4,)]
 
 
-def test_groups_that_are_read_far_ahead_do_not_displace_those_of_others() -> None:
-    cache, one, other = GroupCache(65), Source(), Source()
+def test_groups_that_are_read_far_ahead_do_not_displace_those_of_others(cache_of: CacheOf) -> None:
+    cache, one, other = cache_of(65), Source(), Source()
     cache.get(other, (1, 2))
     cache.get(one, (1,), [(2,), (3, 4), (5,)])
     assert set(cache.held(one)) == {(1,), (2,), (3, 4)}
@@ -142,8 +166,8 @@ def test_groups_that_are_read_far_ahead_do_not_displace_those_of_others() -> Non
     assert set(cache.held(one)) == {(1,), (2,)}
 
 
-def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped() -> None:
-    cache, source, other = GroupCache(45), Source(), Source()
+def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped(cache_of: CacheOf) -> None:
+    cache, source, other = cache_of(45), Source(), Source()
     begun, go_on = threading.Event(), threading.Event()
     load, finished = source.load, []
 
@@ -171,8 +195,8 @@ def test_a_group_is_not_read_beside_two_others_of_which_one_is_dropped() -> None
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_errors_are_raised_and_the_group_is_read_again(ahead: bool) -> None:
-    cache, source = GroupCache(None), Source()
+def test_errors_are_raised_and_the_group_is_read_again(ahead: bool, cache_of: CacheOf) -> None:
+    cache, source = cache_of(None), Source()
     if ahead:
         cache.get(source, (1,))
         source.failing = True
@@ -184,8 +208,8 @@ def test_errors_are_raised_and_the_group_is_read_again(ahead: bool) -> None:
     assert cache.get(source, (2,)) == [2]
 
 
-def test_threads_read_a_group_once() -> None:
-    cache, source = GroupCache(None), Source()
+def test_threads_read_a_group_once(cache_of: CacheOf) -> None:
+    cache, source = cache_of(None), Source()
     barrier, found = threading.Barrier(8), []
 
     def take() -> None:
@@ -203,8 +227,8 @@ def test_threads_read_a_group_once() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_reads_its_own_groups() -> None:
-    cache, source = GroupCache(None), Source()
+def test_a_forked_child_reads_its_own_groups(cache_of: CacheOf) -> None:
+    cache, source = cache_of(None), Source()
     cache.get(source, (1, 2), [(3, 4)])
     context = multiprocessing.get_context("fork")
     queue: Any = context.SimpleQueue()
@@ -212,9 +236,22 @@ def test_a_forked_child_reads_its_own_groups() -> None:
     def child() -> None:
         queue.put((cache.held(source), cache.get(source, (1, 2), [(3, 4)])))
 
-    with inside(cache, "lock"):  # as another thread may hold it
-        process = context.Process(target=child)
-        process.start()
+    looked, go_on = threading.Event(), threading.Event()
+
+    class Slow(Source):
+        def bytes_of(self, blocks: Blocks) -> int:
+            looked.set()
+            assert go_on.wait(60)
+            return super().bytes_of(blocks)
+
+    # It holds the lock of the cache while it asks for the bytes of the group.
+    thread = threading.Thread(target=cache.get, args=(Slow(), (5, 6)))
+    thread.start()
+    assert looked.wait(60)
+    process = context.Process(target=child, daemon=True)
+    process.start()
+    go_on.set()
+    thread.join(60)
     process.join(60)
     assert process.exitcode == 0
     assert queue.get() == ([], [1, 2])

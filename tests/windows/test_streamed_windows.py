@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windeck as wd
-from support.internals import GroupCache, plant
+from support.internals import original, plant
 from support.streamed_tables import (
     Case,
     arrow_table,
@@ -161,7 +161,7 @@ def test_the_next_groups_of_the_order_are_read_ahead(
 ) -> None:
     windows = wd.Windows(read_both(files, group_bytes=600, memory_budget=budget)[1], **OPTIONS)
     calls: list[tuple[Blocks, list[Blocks]]] = []
-    get = GroupCache.get
+    get = original("group_cache.GroupCache.get")
 
     def noted(cache: Any, reader: Any, blocks: Blocks, following: Any, needed: Any) -> Any:
         if not calls or calls[-1][0] != blocks:

@@ -102,7 +102,9 @@ class ColumnData:
 
 
 def read_only(array: Array) -> Array:
-    """Return a read-only view; the array itself is not changed."""
+    """Return a read-only array as it is, and a view of any other one."""
+    if not array.flags.writeable:
+        return array
     view: Array = array.view()
     view.flags.writeable = False
     return view

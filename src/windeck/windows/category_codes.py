@@ -274,12 +274,10 @@ class CategoryLookup:
         kept = _codes.setdefault(column, WeakValueDictionary())
         found = kept.get(self._digest)
         codes = self._encode(column) if found is None else found
+        # Of all columns the same array, which native columns keep: a column may end before them.
         made = ColumnData(
             column.name, codes, column.validity, column.validity_offset, None, column.missing
         )
-        # Native columns keep this array, of all columns the same: their own views may end before.
-        if found is not None:
-            object.__setattr__(made, "values", found)
         kept[self._digest] = made.values
         return made
 

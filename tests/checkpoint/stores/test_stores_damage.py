@@ -9,14 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from support.internals import inside
 from support.store_servers import EMBEDDED, need
 from windeck.checkpoint.stores import CorruptStoreError, open_store
 
@@ -43,12 +42,22 @@ def make_image(kind: str, folder: Path, *, last: str) -> Path:
         else:
             store.put_many(PAIRS[8:])
             store.sync()
-        running, settled = "rocksdb.num-running-compactions", 0
-        while kind == "rocksdb" and settled < 20:  # no file is removed meanwhile
-            time.sleep(0.01)
-            settled = 0 if inside(store, "db").property_int_value(running) else settled + 1
-        shutil.copytree(folder / "made", folder / "image")
+        copied = None
+        while copied != (files := sizes(folder / "made")):  # by a compaction meanwhile
+            shutil.rmtree(folder / "image", ignore_errors=True)
+            with suppress(shutil.Error):
+                shutil.copytree(folder / "made", folder / "image")
+            copied = files
     return folder / "image"
+
+
+def sizes(folder: Path) -> dict[Path, int]:
+    """Return the bytes of the files in a folder."""
+    found = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found[path] = path.stat().st_size
+    return found
 
 
 def all_is_right(url: str) -> None:

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.internals import assign, inside, original, plant
+from support.internals import original, plant
 from support.store_servers import need
 from windeck.checkpoint.stores import open_store, write_part
 from windeck.io import temporary_path
@@ -215,19 +216,28 @@ def test_an_interrupt_after_the_engine_was_closed(
             open_store(f"leveldb://{tmp_path}/x")
 
 
-def test_a_sync_while_a_range_is_removed(tmp_path: Path) -> None:
+def test_a_sync_while_a_range_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seal that shows an error of the compaction is the one of the last sync."""
-    store: Any = open_store(f"leveldb://{tmp_path}/x")
+    begun = threading.Event()
+
+    def slow(engine: Any) -> Any:
+        def write_batch(**options: Any) -> Any:
+            if threading.current_thread() is syncing:
+                begun.set()
+                time.sleep(0.2)
+            return engine.write_batch(**options)
+
+        def compact_range(**keys: Any) -> None:
+            engine.compact_range(**keys)
+            if keys["start"] == b"a":
+                syncing.start()
+                assert begun.wait(60)
+
+        return Wrapped(engine, write_batch=write_batch, compact_range=compact_range)
+
+    store = opened_with(monkeypatch, f"leveldb://{tmp_path}/x", slow)
+    syncing = threading.Thread(target=store.sync)
     store.put_many([(b"a", b"1"), (b"b", b"2")])
-    write, syncing = inside(store, "write"), threading.Thread(target=store.sync)
-
-    def slow_write(items: Any, gone: Any = ()) -> None:
-        if items and not syncing.ident:
-            syncing.start()
-            syncing.join(0.2)
-        write(items, gone)
-
-    assign(store, "write", slow_write)
     store.delete_range(b"a")
     syncing.join()
     store.close()

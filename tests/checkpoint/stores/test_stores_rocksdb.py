@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from support.internals import inside, original, plant
+from support.internals import original, plant
 from support.programs import printed
 from support.split_items import SplitItems
-from support.store_servers import need
+from support.store_servers import need, noted_engines
 from support.threads import at_once
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store, write_part
@@ -390,7 +390,8 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
 ) -> None:
     """Otherwise it would miss what was written before, and see what is written then."""
     url = f"rocksdb://{tmp_path}/x"
-    opening, meanwhile = original("rocksdb.RocksDBStore._open_engine"), [b"1", b"2"]
+    engines, meanwhile = noted_engines(monkeypatch), [b"1", b"2"]
+    opening = original("rocksdb.RocksDBStore._open_engine")
     with open_store(url) as writer:
         writer.bulk_load([(key, bytes(4096)) for key, _ in ROWS])
 
@@ -402,7 +403,7 @@ def test_a_reader_misses_no_log_that_is_moved_into_a_table(
                 if removes:
                     writer.delete_range(b"k%d" % len(meanwhile))  # first k1, then k0
                 else:
-                    inside(writer, "db").flush()
+                    engines[0].flush()
                 writer.put_many([(b"z", b"later")])
             return found
 

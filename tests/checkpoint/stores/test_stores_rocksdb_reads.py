@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.internals import inside
-from support.store_servers import need
+from support.store_servers import need, noted_engines
 from windeck.checkpoint.stores import CorruptStoreError, open_store
 
 need("rocksdb")
@@ -23,11 +22,12 @@ def large(count: int, seed: int, size: int = 20_000) -> dict[bytes, bytes]:
     return {b"k%03d" % i: draw.randbytes(size + i) for i in range(count)}
 
 
-def test_as_a_dict_whatever_happens(tmp_path: Path) -> None:
+def test_as_a_dict_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random writes of all kinds, and compactions: both reads give the newest value."""
     draw, model = random.Random(3), dict[bytes, bytes]()
     url = f"rocksdb://{tmp_path}/x"
     keys = [b"k%02d" % i for i in range(40)]
+    engines = noted_engines(monkeypatch)
     store: Any = open_store(url)
     for _ in range(200):
         some = sorted(draw.sample(keys, draw.randrange(1, 6)))
@@ -48,7 +48,7 @@ def test_as_a_dict_whatever_happens(tmp_path: Path) -> None:
             case 6:
                 store.sync()
             case 7:
-                inside(store, "db").compact_range(None, None)
+                engines[-1].compact_range(None, None)
             case 8:
                 store.close()
                 store = open_store(url)
@@ -158,21 +158,27 @@ def test_every_flipped_byte_gives_the_value_or_an_error(tmp_path: Path) -> None:
     assert found["right"] > 5  # another value's bytes were hit
 
 
-def test_a_reader_keeps_tables_that_the_writer_replaces(tmp_path: Path) -> None:
+def test_a_reader_keeps_tables_that_the_writer_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, url = large(10, 4), f"rocksdb://{tmp_path}/x"
+    engines = noted_engines(monkeypatch)
     with open_store(url) as store:
         store.bulk_load(model.items())
         reader: Any = open_store(f"{url}?readonly=1")
         with reader:
             store.put_many([(b"k%03d" % i, b"new") for i in range(0, 10, 2)])
             store.sync()
-            inside(store, "db").compact_range(None, None)
+            engines[0].compact_range(None, None)
             for key, value in model.items():
                 assert reader.get_unchecked(key) == reader.get(key) == value
 
 
-def test_threads_read_while_others_write_and_close(tmp_path: Path) -> None:
+def test_threads_read_while_others_write_and_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, errors = large(30, 6), list[BaseException]()
+    engines = noted_engines(monkeypatch)
     store: Any = open_store(f"rocksdb://{tmp_path}/x")
     store.bulk_load(model.items())
     closed = threading.Event()
@@ -197,7 +203,7 @@ def test_threads_read_while_others_write_and_close(tmp_path: Path) -> None:
         if turn % 3 == 0:
             store.sync()
         if turn % 10 == 0:
-            inside(store, "db").compact_range(None, None)
+            engines[0].compact_range(None, None)
     store.close()
     closed.set()
     for thread in threads:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from support.internals import inside, plant
+from support.internals import plant
 from support.split_items import SplitItems
-from support.store_servers import need, unavailable
+from support.store_servers import need, noted_engines, unavailable
 from windeck import checkpoint
 from windeck._core import crc32c
 from windeck._util import Task
@@ -49,8 +49,11 @@ def split(value: bytes, draw: random.Random) -> Pieces:
     return Pieces(value[:at], memoryview(value)[at:], crc32c(value[at:]))
 
 
-def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
+def test_pairs_of_all_sizes_in_pieces_and_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draw, model = random.Random(1), rows(3000, 0)
+    engines = noted_engines(monkeypatch)
     url = f"rocksdb://{tmp_path}/x"
     with open_store(url) as store:
         items = ((k, split(v, draw) if draw.random() < 0.5 else v) for k, v in model.items())
@@ -65,7 +68,7 @@ def test_pairs_of_all_sizes_in_pieces_and_whole(tmp_path: Path) -> None:
         # Taken apart and put together again by the engine: with what lies over it.
         store.put_many([(list(model)[7], b"new"), (list(model)[1500], b"newer")])
         store.sync()
-        inside(store, "db").compact_range(None, None)
+        engines[0].compact_range(None, None)
         model |= {list(model)[7]: b"new", list(model)[1500]: b"newer"}
         assert dict(store.scan()) == model
     with open_store(f"{url}?readonly=1") as store:
