@@ -145,8 +145,9 @@ class PackedSequences(PackedRows):
     dtype
         Dtype of tokens and position_ids: ``"int64"`` or ``"int32"``.
     live_shards
-        Number of shards whose document offsets are kept in memory (order="global": number of
-        blocks of 1,024 documents).
+        Number of shards that are kept in use, with their document offsets, beside those that the
+        corpus keeps open: mapped files, or tokens in memory where the corpus decodes them
+        (order="global": number of blocks of 1,024 documents).
     cache
         Folder in which results of passes over the corpus are cached, or True for ``meta`` in the
         root of the corpus. Files are checked when they are read, and never unpickled.
