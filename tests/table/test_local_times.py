@@ -168,9 +168,7 @@ def test_an_order_that_does_not_tell_is_an_error(clocks: str) -> None:
 
 
 def test_times_that_clocks_skip_are_an_error() -> None:
-    with pytest.raises(
-        ValueError, match=r"'time' has 2024-03-31 02:30, which clocks of 'Europe/"
-    ):
+    with pytest.raises(ValueError, match=r"'time' has 2024-03-31 02:30, which clocks of 'Europe/"):
         read_local(["2024-03-31T01:30", "2024-03-31T02:30", "2024-03-31T03:00"])
 
 
