@@ -230,7 +230,7 @@ class TestErrors:
     def test_a_file(self, tmp_path: Path) -> None:
         touch(tmp_path, "x.part0.arrow")
         with pytest.raises(
-            NotADirectoryError, match=r"x.part0.arrow' is a file; expected a folder"
+            NotADirectoryError, match=rf"Documents\('{tmp_path}', files='x.part0.arrow'\)"
         ):
             Documents(tmp_path / "x.part0.arrow")
 

@@ -42,6 +42,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("a.feather", b"FEA1" + bytes(60), r"Feather of version 1, .*pyarrow.feather.write_feather\("),
     ("a.bin", b"FEA1" + bytes(60), "Feather of version 1, "),
     ("a.xlsx", zipped(), r"an Excel workbook .*pandas.read_excel, and pass .* Table.from_arrow"),
+    ("a.bin", b"\x07\x00\x09\x00", r"a.bin' is binary, .* Documents reads files of tokens"),
     ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(60), r"Excel workbook, .*read_excel"),
     ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(60), r"HDF5, .*pandas.read_hdf"),
     ("a.nc", b"CDF\x01" + bytes(60), r"netCDF, .*xarray"),

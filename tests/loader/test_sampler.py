@@ -379,3 +379,11 @@ def test_a_share_is_not_shared_again(is_nested: bool) -> None:
     batches = DataLoader(range(10), 2, sampler=again) if is_nested else again  # type: ignore[arg-type, var-annotated]
     with pytest.raises(ValueError, match=r"^OrderSampler serves rank 1 of 2, and Wrapper would "):
         list(batches)
+
+
+def test_a_sampler_shows_its_options_and_position() -> None:
+    sampler = OrderSampler(10, seed=3, rank=0, world_size=1, batch_size=2)
+    for _ in itertools.islice(sampler, 4):
+        pass
+    text = "order=Permutation, seed=3, batch_size=2, drop_last=False, position=4"
+    assert repr(sampler) == f"OrderSampler(10, {text})"

@@ -52,7 +52,8 @@ def counted(data: Any, off_grid: str, duplicates: str) -> dict[str, Any]:
     ):
         slot, rest = divmod(time, STEP)
         slot += off_grid == "nearest" and rest > STEP // 2
-        place = f"series {site!r} at {str(np.datetime64(time, 'ms')).replace('T', ' ')}"
+        text = np.datetime_as_string(np.datetime64(time, "ms"), unit="auto")
+        place = f"series {site!r} at {text.replace('T', ' ')}"
         if rest:
             found["moved"] += 1
             found["first_moved"] = found["first_moved"] or place

@@ -127,7 +127,7 @@ def test_a_duplicate_is_named_with_its_series_and_time(tmp_path: Path) -> None:
     rows = unsorted_rows()
     write_files(tmp_path / "in", pa.concat_tables([rows, rows.slice(7, 1)]), 2)
     site, time = rows["site"][7].as_py(), rows["time"][7].as_py()
-    with pytest.raises(ValueError, match=f"'{site}' has several rows with time {time:%Y-%m-%d}T"):
+    with pytest.raises(ValueError, match=f"'{site}' has several rows with time {time:%Y-%m-%d}"):
         wd.prepare(tmp_path / "in", tmp_path / "out", **KEYS, file_bytes=SMALL)
 
 

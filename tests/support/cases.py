@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,10 @@ class PlainTable:
     timestamps: npt.NDArray[Any] | None = None
     fingerprint: dict[str, str | int] = field(default_factory=dict)
     time_zone: str | None = None
+
+    @property
+    def report(self) -> SimpleNamespace:
+        return SimpleNamespace(breaks=np.zeros(self.num_series, np.int64))
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -166,15 +166,13 @@ def test_the_order_tells_on_which_side_of_the_change_a_time_is(clocks: str, expe
 )
 def test_an_order_that_does_not_tell_is_an_error(clocks: str) -> None:
     with pytest.raises(
-        ValueError, match=r"series 0 has times from 2024-10-27T02:.* show twice, in"
+        ValueError, match=r"series 0 has times from 2024-10-27 02:.* show twice, in"
     ):
         read_local(at(*clocks.split()))
 
 
 def test_times_that_clocks_skip_are_an_error() -> None:
-    with pytest.raises(
-        ValueError, match=r"'time' has 2024-03-31T02:30:00, which clocks of 'Europe/"
-    ):
+    with pytest.raises(ValueError, match=r"'time' has 2024-03-31 02:30, which clocks of 'Europe/"):
         read_local(["2024-03-31T01:30", "2024-03-31T02:30", "2024-03-31T03:00"])
 
 

@@ -216,7 +216,7 @@ def test_one_wrong_time_is_an_error_that_names_it() -> None:
     with pytest.raises(
         ValueError,
         match=r"the grid would have 8,546,\d+ rows, more than max_rows=100,000, and the longest "
-        r"gap of series 'b' is from 2024-01-01 02:00:00.000 to 2999-01-01 00:00:00.000; expected "
+        r"gap of series 'b' is from 2024-01-01 02:00 to 2999-01-01; expected "
         "no wrong time",
     ):
         table.regularize("1h")
@@ -340,13 +340,11 @@ def test_days_of_a_table_of_a_zone_need_one(step: Any) -> None:
 def test_messages_say_that_times_are_of_utc() -> None:
     times = [dt.datetime(2024, 1, 1, 5), dt.datetime(2024, 1, 1, 5, 30)]
     table = random_table({"a": times}, 0, "Europe/Berlin")
-    with pytest.raises(ValueError, match=r"05:30:00.000 UTC, which .* of 1h from 1970.* UTC\);"):
+    with pytest.raises(ValueError, match=r"05:30 UTC, which .* of 1h from 1970.* UTC\);"):
         table.regularize("1h")
-    with pytest.raises(
-        ValueError, match=r"05:00:00.000 UTC, .* of 1D from .*00 in the zone Europe"
-    ):
+    with pytest.raises(ValueError, match=r"05:00 UTC, .* of 1D from 1970-01-01 in the zone Europe"):
         table.regularize("D", time_zone="Europe/Berlin")
-    with pytest.raises(ValueError, match=r"for 2024-01-01 05:00:00.000 UTC, at 2024.*00 UTC and"):
+    with pytest.raises(ValueError, match=r"for 2024-01-01 05:00 UTC, at 2024.*00 UTC and"):
         table.regularize("1h", off_grid="floor")
     with pytest.raises(ValueError, match=r"\(steps of 1D from the first row of the series\)"):
         random_table({"a": times}, 0).regularize("D", origin="first")

@@ -46,7 +46,7 @@ class TestPaths:
 
     def test_a_frame_of_pandas(self) -> None:
         pd = pytest.importorskip("pandas")
-        with pytest.raises(TypeError, match=r"got a DataFrame; Table\.from_arrow takes"):
+        with pytest.raises(TypeError, match=r"got a DataFrame; Table\.from_pandas takes"):
             Table.read(pd.DataFrame({"site": [1]}))
 
     def test_paths_of_arrays(self, tmp_path: Path) -> None:

@@ -176,5 +176,5 @@ def test_a_row_that_the_future_lacks_is_named_in_utc() -> None:
         table, context_length=2, prediction_length=2, target_columns="y", known_covariates="k"
     )
     frame = pd.DataFrame({"time": stamps[7:], "k": 0.0})
-    with pytest.raises(ValueError, match=r"no row of series 0 at 2024-08-05T22:00:00\.?0* UTC \("):
+    with pytest.raises(ValueError, match=r"no row of series 0 at 2024-08-05 22:00 UTC \("):
         w.latest(future=frame)

@@ -156,7 +156,7 @@ def test_a_frame_needs_no_column_where_all_are_calendar_features(expected: dict[
         batch = v.gather([0, 1, 2])
         np.testing.assert_array_equal(batch["hour_sin"], expected["hour_sin"])
         np.testing.assert_array_equal(batch["age"], expected["age"])
-    with pytest.raises(ValueError, match=r"no row of series \('south', 7\) at 2024-03-31T08"):
+    with pytest.raises(ValueError, match=r"no row of series \('south', 7\) at 2024-03-31 08"):
         w.latest(future=future[:-1])
 
 
@@ -190,10 +190,10 @@ def test_frames_that_do_not_fit_are_refused() -> None:
     w, rows = windows_of(table_of(rows_of(0, PAST))), rows_of(PAST, PAST + FUTURE)
     missing = shuffled(pa.concat_tables([rows[:7], rows[8:]]))
     with pytest.raises(
-        ValueError, match=r"no row of series \('north', 8\) at 2024-03-31T06:00:00 UTC \(1 row"
+        ValueError, match=r"no row of series \('north', 8\) at 2024-03-31 06:00 UTC \(1 row"
     ):
         w.latest(future=missing)
-    with pytest.raises(ValueError, match=r"has series \('north', 8\) twice at 2024-03-31T06"):
+    with pytest.raises(ValueError, match=r"has series \('north', 8\) twice at 2024-03-31 06"):
         w.latest(future=pa.concat_tables([rows, rows[7:8]]))
     with pytest.raises(ValueError, match=r"`future` has no rows of 1 series: \('south', 7\)"):
         w.latest(future=rows[:10])

@@ -179,12 +179,12 @@ def plain_windows(behind: int = 0, **options: Any) -> wd.Windows:
 def test_rows_of_the_future_that_are_missing_are_named() -> None:
     w, rows = plain_windows(), future_rows(3)
     lacking = pa.concat_tables([rows[:7], rows[8:]])
-    with pytest.raises(ValueError, match=r"no row of series 'a' at 2024-01-02T07.* \(1 row is mi"):
+    with pytest.raises(ValueError, match=r"no row of series 'a' at 2024-01-02 07.* \(1 row is mi"):
         w.latest(future=future_of(lacking))
     with pytest.raises(ValueError, match=r"no rows of 1 series: 'b'; expected the ids"):
         w.latest(future=future_of(rows[:9]))
     twice = pa.concat_tables([rows[:7], rows[6:]])
-    with pytest.raises(ValueError, match="has series 'a' twice at 2024-01-02T06"):
+    with pytest.raises(ValueError, match="has series 'a' twice at 2024-01-02 06"):
         w.latest(future=future_of(twice))
     with pytest.raises(KeyError, match="`future` has no column 'hour'; did you mean 'hours'"):
         w.latest(future=future_of(rows.rename_columns(["id", "time", "hours"])))

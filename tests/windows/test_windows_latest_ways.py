@@ -88,7 +88,7 @@ def test_a_failed_sensor_of_some_series_is_named_unless_the_way_is_given() -> No
 
 def test_known_covariates_without_a_value_are_counted() -> None:
     w = windows(6, known_covariates=["hour", "k"])
-    counted = r"'k' in 3 of 12 rows, first of series 'a' at 2024-01-02T21; they are `fill` with"
+    counted = r"'k' in 3 of 12 rows, first of series 'a' at 2024-01-02 21:00; they are `fill` with"
     for future in (True, "appended"):
         with pytest.warns(UserWarning, match=counted) as found:
             latest = w.latest(future=future)

@@ -78,3 +78,17 @@ def test_lost_series_are_named(bad: list[int], options: dict[str, Any], tmp_path
                 windows.split(0.0, 0.0).train,
             ):
                 assert derived.explain().lost_series == len(bad)
+
+
+def test_a_report_counts_the_breaks_that_windows_cross() -> None:
+    hours = np.delete(np.arange(60), [20, 21, 40])
+    columns = {"y": np.ones(57), "t": np.datetime64("2024-01-01", "h") + hours}
+    table = wd.Table.from_columns(columns, timestamp_column="t")
+    windows = wd.Windows(table, context_length=4, prediction_length=2)
+    line = "  2 breaks in time, which windows cross unless max_gap= is given"
+    for part in (windows, windows.split(0.2, 0.2).train, windows.joined()):
+        assert line in str(part.explain()).splitlines()
+    filtered = wd.Windows(table, context_length=4, prediction_length=2, max_gap="1h")
+    regular = wd.Windows(table.regularize("1h"), context_length=4, prediction_length=2)
+    for windows in (filtered, regular):
+        assert "break" not in str(windows.explain()).replace("dropped across a break", "")

@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to those of `windeck`."""
     parser: Parser = commands.add_parser(
         "describe",
-        help="Say what windeck makes of a file, and print the Python that loads it.",
+        help="say what windeck makes of a file, and print the Python that loads it",
         description=DESCRIPTION,
     )
     parser.add_argument(

@@ -125,14 +125,16 @@ def _view_arguments(url: str, rest: list[str]) -> Namespace:
 
 def _parser(names: Iterable[str]) -> Parser:
     """Return the parser of `windeck`, with the named commands, or all if one is not known."""
-    parser = Parser(prog="windeck", description="A deck of windows: shuffle it, cut it, deal it.")
+    parser = Parser(prog="windeck", description="Exactly resumable loading of training data.")
     parser.add_argument("--version", action="version", version=f"windeck {__version__}")
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(prog=parser.prog, title="commands", metavar="COMMAND")
     known = [COMMANDS[name] for name in names if name in COMMANDS] or COMMANDS.values()
     for module in dict.fromkeys(known):
         import_module(f"windeck.cli.{module}").add_parser(commands)
-    commands.add_parser("view", help=f"{VIEW} windeck view URL COMMAND.")
+    commands.add_parser(
+        "view", help="look into the checkpoints of a store: windeck view URL COMMAND"
+    )
     return parser
 
 

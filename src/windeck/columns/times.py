@@ -20,7 +20,7 @@ import numpy as np
 from windeck.columns.dtypes import Array, Int64s
 
 __all__ = ["add_steps", "arrow_times", "cast_times", "check_zone", "common_times"]
-__all__ += ["parse_duration", "parse_time", "ticks_of", "time_tick"]
+__all__ += ["parse_duration", "parse_time", "ticks_of", "time_text", "time_tick"]
 
 #: Attoseconds of the units that have a fixed length.
 _UNITS: dict[str, int] = {
@@ -93,9 +93,21 @@ def cast_times(
     if lost.any():
         row = int(np.argmax(lost))
         raise OverflowError(
-            f"{what} is {stamps.reshape(-1)[row]} in row {row}, which {found.dtype} cannot hold"
+            f"{what} is {time_text(stamps.reshape(-1)[row])} in row {row}, which {found.dtype} "
+            "cannot hold"
         )
     return found
+
+
+def time_text(stamp: Any) -> str:
+    """Return a time stamp as text for messages, without parts of the time that are 0.
+
+    >>> time_text(np.datetime64("2024-01-01T05:00:00.000000"))
+    '2024-01-01 05:00'
+    """
+    if not isinstance(stamp, np.datetime64):
+        return str(stamp)
+    return str(np.datetime_as_string(stamp, unit="auto")).replace("T", " ")
 
 
 def parse_time(value: Any) -> Any:

@@ -435,8 +435,8 @@ def _datasets(
         raise FileNotFoundError(f"the folder {home!r} does not exist")
     if not filesystem.is_directory(home):
         raise NotADirectoryError(
-            f"{home!r} is a file; expected a folder with folders {PREFIX}NAME, or a folder of "
-            "shards and `files` that selects some of them"
+            f"{home!r} is a file; expected its folder, and the file in `files`: "
+            f"Documents({os.path.dirname(home)!r}, files={os.path.basename(home)!r})"
         )
     listed = filesystem.list_directory(home)
     found = [name for name, folder in listed if folder and name.startswith(PREFIX)]

@@ -108,7 +108,9 @@ def _memory_hint(source: Any) -> str:
         return "; Table.from_columns takes a mapping of names to arrays"
     if hasattr(source, "dtype"):
         return "; Table.from_columns and Table.from_rows take arrays"
-    return "; Table.from_arrow takes data that is in memory" if _is_data_in_memory(source) else ""
+    is_pandas = type(source).__module__.split(".")[0] == "pandas"
+    name = "from_pandas" if is_pandas else "from_arrow"
+    return f"; Table.{name} takes data that is in memory" if _is_data_in_memory(source) else ""
 
 
 def _expand(path: str) -> Iterator[str]:

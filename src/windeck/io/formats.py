@@ -100,3 +100,8 @@ def _check_foreign(path: str, head: bytes) -> None:
             raise ValueError(
                 f"{path!r} is {kind}, where Parquet, Arrow IPC or CSV was expected: {cure}"
             )
+    if path.lower().endswith(".bin") and (0 in head or not head.isascii()):
+        raise ValueError(
+            f"{path!r} is binary, where Parquet, Arrow IPC or CSV was expected: Documents reads "
+            "files of tokens, such as those of nanoGPT"
+        )

@@ -110,8 +110,8 @@ class Loader:
         way.
     epochs
         End of iteration: no batch comes from this epoch or a later one. It limits epochs, not
-        loops. A stream without epochs needs `steps_per_epoch` for it. With `restart` every loop is
-        epoch 0.
+        loops: a ``for`` loop is one epoch still. A stream without epochs needs
+        `steps_per_epoch` for it. With `restart` every loop is epoch 0.
     prefetch
         Batch groups made ahead in a background thread: 0 for none, or their bytes as text, such as
         ``"64MB"``. A group is a batch, or several small ones of together about 1 MiB. While the

@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from windeck._core import Permutation
-from windeck._util.fingerprints import checked_order_name
+from windeck._util.fingerprints import checked_order_name, order_name
 from windeck._util.options import explain_options
 from windeck._util.validation import LIMIT, check_integer
 from windeck.loader.callers import check_sharded_once
@@ -97,6 +97,12 @@ class OrderSampler(Sampler[int]):
         #: by a state.
         self._is_loaded = False
         self._sharding()  # Raises if `drop_last` would drop every sample.
+
+    def __repr__(self) -> str:
+        return (
+            f"OrderSampler({self.size}, order={order_name(self.order)}, seed={self.seed}, "
+            f"batch_size={self.batch_size}, drop_last={self.drop_last}, position={self.position})"
+        )
 
     @property
     def position(self) -> int:

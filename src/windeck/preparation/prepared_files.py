@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from windeck._util.text import parse_json, plural
 from windeck.columns.dtypes import Int64s
+from windeck.columns.times import time_text
 from windeck.io import filesystem
 from windeck.io.writing import publish, read_batches, sha256, write_parquet
 from windeck.preparation.destination import check_claim
@@ -371,7 +372,7 @@ def _shown_time(column: Any, keys: SortKeys, row: int) -> str:
     tick, kind = int(keys.ticks[row]), column.type
     if pa.types.is_integer(kind):
         return str(tick)
-    return str(np.datetime64(tick, kind.unit if pa.types.is_timestamp(kind) else "D"))
+    return time_text(np.datetime64(tick, kind.unit if pa.types.is_timestamp(kind) else "D"))
 
 
 def _row_groups(rows: Any, order: Any, schema: Any, groups: int) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from windeck.columns.calendar import (
 )
 from windeck.columns.columns import ColumnData, aligned_empty, from_array
 from windeck.columns.dtypes import Array, Int64s, is_bits
-from windeck.columns.times import cast_times, check_zone
+from windeck.columns.times import cast_times, check_zone, time_text
 from windeck.io.options import as_names, pandas_index
 from windeck.io.reading import as_arrow_table
 
@@ -297,8 +297,8 @@ def _days(name: str, column: Any) -> Array:
     hours = np.flatnonzero(days != stamps)
     if len(hours):
         raise OverflowError(
-            f"column {name!r} of dates is {stamps[hours[0]]} in row {hours[0]}; expected dates, or "
-            "times at midnight"
+            f"column {name!r} of dates is {time_text(stamps[hours[0]])} in row {hours[0]}; "
+            "expected dates, or times at midnight"
         )
     return days
 
@@ -331,9 +331,10 @@ def warn_of_dates(
     dates = replace(one, dtype="bool", found=np.ones(len(one.keys), np.bool_))
     if not calendar_columns([dates], stamps, offsets, values, names)[one.name].any():
         days = np.sort((one.keys & 0xFFFFFFFF) - (1 << 31)).astype("M8[D]")
+        first, last = (time_text(stamp) for stamp in (stamps.min(), stamps.max()))
         warn(
             f"no row of the table has one of the dates, {days[0]} to {days[-1]}: its time stamps "
-            f"are from {stamps.min()} to {stamps.max()}{'' if zone is None else ' in UTC'}, so "
+            f"are from {first} to {last}{'' if zone is None else ' in UTC'}, so "
             f"that {', '.join(values)} is 0 in all rows"
         )
 

@@ -13,6 +13,7 @@ from windeck._util.terminal import escaped
 from windeck._util.text import format_bytes, plural
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
+from windeck.columns.times import time_text
 from windeck.io.reading import Origin
 from windeck.table.construction import SeriesLayout
 
@@ -132,11 +133,7 @@ def _range(least: int, most: int) -> str:
 
 
 def _stamp(tick: int, unit: str | None) -> str:
-    """Return a time stamp as text, without parts of the time that are 0."""
-    if unit is None:
-        return str(tick)
-    stamp = np.datetime64(tick, unit)  # type: ignore[call-overload]
-    return str(np.datetime_as_string(stamp, unit="auto")).replace("T", " ")
+    return time_text(tick if unit is None else np.datetime64(tick, unit))  # type: ignore[call-overload]
 
 
 def _step(step: np.timedelta64 | int) -> str:

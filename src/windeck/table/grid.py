@@ -9,7 +9,14 @@ import numpy as np
 
 from windeck.columns.calendar import local_times
 from windeck.columns.dtypes import Int64s
-from windeck.columns.times import cast_times, check_zone, duration_text, parse_time, ticks_of
+from windeck.columns.times import (
+    cast_times,
+    check_zone,
+    duration_text,
+    parse_time,
+    ticks_of,
+    time_text,
+)
 from windeck.table.frequency import phase_of, step_of, text_of
 from windeck.table.local_times import is_utc, skipped_days, utc_times
 
@@ -147,7 +154,7 @@ class Grid:
         return self._text(tick) + (" UTC" if self.zoned else "")
 
     def _text(self, tick: int) -> str:
-        return str(np.array([tick]).view(self.dtype)[0]).replace("T", " ")
+        return time_text(np.array([tick]).view(self.dtype)[0])
 
     def describe(self) -> str:
         """Return the grid as text, for messages."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windeck.columns.calendar import local_times
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Int64s
-from windeck.columns.times import arrow_times, cast_times, ticks_of
+from windeck.columns.times import arrow_times, cast_times, ticks_of, time_text
 
 __all__ = ["TimeSteps", "clock_changes", "in_utc", "is_utc", "skipped_days", "utc_times"]
 
@@ -162,9 +162,10 @@ def _check_skipped(name: str, local: Array, early: Int64s, zone: str) -> None:
     moments = pa.array(early).cast(pa.timestamp(unit, "UTC")).cast(pa.timestamp(unit, zone))
     skipped = np.asarray(pc.local_timestamp(moments)) != local
     if skipped.any():
+        found = time_text(local[np.argmax(skipped)])
         raise ValueError(
-            f"timestamp column {name!r} has {local[np.argmax(skipped)]}, which clocks of {zone!r} "
-            "skip when they are set forward; expected local times of time_zone="
+            f"timestamp column {name!r} has {found}, which clocks of "
+            f"{zone!r} skip when they are set forward; expected local times of time_zone="
         )
 
 
@@ -186,9 +187,9 @@ def _after_change(
         found = None if falls else _second_times(times[start:stop])
         if found is None or abs(change - done.get(number, change - 9 * _DAY)) < _DAY:
             raise ValueError(
-                f"series {names[number]!r} has times from {change} on, which clocks of {zone!r} "
-                "show twice, in an order that does not tell which are after the change; expected "
-                "rows that ascend in time, or times in UTC"
+                f"series {names[number]!r} has times from {time_text(change)} on, which clocks of "
+                f"{zone!r} show twice, in an order that does not tell which are after the change; "
+                "expected rows that ascend in time, or times in UTC"
             )
         later[start:stop], done[number] = found, change
     return later

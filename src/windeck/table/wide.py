@@ -75,7 +75,7 @@ def from_rows(loaded: LoadedColumns, name: str, start: Any, freq: Any) -> Ragged
     if loaded.time is not None:
         raise ValueError(
             "`timestamp_column` must be None with series='rows', whose columns are the steps; pass "
-            "start= and freq="
+            "start= and freq=, or series='columns' if each column is a series"
         )
     matrix, observed = _matrix(loaded.columns)
     rows, steps = matrix.shape

@@ -302,6 +302,8 @@ class WindowReport:
         first ten.
     unseen_categories
         Of windows of a table in memory: rows with a value that has no code, by categorical column.
+    breaks
+        Number of breaks in time of the table, which windows may cross: 0 with `max_gap`.
     device_bytes
         Bytes that ``windows.to(device)`` takes there, at most; None if they are not known.
     """
@@ -319,6 +321,7 @@ class WindowReport:
     lost_names: tuple[Any, ...] = ()
     gap: str = ""
     unseen_categories: dict[str, int] = field(default_factory=dict)
+    breaks: int = 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Pickles of earlier versions lack it; dataclasses have no class attribute for a factory.
@@ -345,6 +348,9 @@ class WindowReport:
                 lines.append(f"  {count:,} dropped {REASONS[reason]}{more}")
         if self.lost_series:
             lines.append(f"  {self.describe_lost()}")
+        if self.breaks:
+            breaks = plural(self.breaks, "break")
+            lines.append(f"  {breaks} in time, which windows cross unless max_gap= is given")
         for name, count in self.unseen_categories.items():
             if count:
                 lines.append(f"  {name!r} has values without a code in {plural(count, 'row')}")

@@ -19,6 +19,7 @@ from windeck._util.text import plural, some_names, unknown_column, verb
 from windeck._util.warning import warn
 from windeck.columns.columns import ColumnData
 from windeck.columns.dtypes import Array, Bools
+from windeck.columns.times import time_text
 from windeck.io.reading import LoadedColumns
 from windeck.table.construction import SeriesLayout
 from windeck.table.derived import context_of
@@ -144,7 +145,7 @@ def _warn_of_missing_known(
     warn(
         f"known covariates are missing in the future of the forecast: {counts} of "
         f"{plural(len(series), 'row')}, first of series {table.series_names[series[first]]!r} at "
-        f"{row}{at[first]}{utc}; they are `fill` with mask 0"
+        f"{row}{time_text(at[first])}{utc}; they are `fill` with mask 0"
     )
 
 
@@ -539,14 +540,14 @@ def _rows_at(future: Table, names: Sequence[Any], series: Int64, time: Array) ->
         place, lacking = int(np.argmin(there)), int((~there).sum())
         raise ValueError(
             f"`future` has no row of series {names[series[place]]!r} at "
-            f"{time[place]}{utc} ({plural(lacking, 'row')} {verb(lacking, 'are')} missing in all); "
-            "expected a row for each future step of each series"
+            f"{time_text(time[place])}{utc} ({plural(lacking, 'row')} {verb(lacking, 'are')} "
+            "missing in all); expected a row for each future step of each series"
         )
     twice = (found + 1 < end) & (stamps[np.minimum(found + 1, len(stamps) - 1)] == same_unit)
     if twice.any():
         place = int(np.argmax(twice))
         raise ValueError(
-            f"`future` has series {names[series[place]]!r} twice at {time[place]}{utc}, "
+            f"`future` has series {names[series[place]]!r} twice at {time_text(time[place])}{utc}, "
             "expected one row for each time stamp"
         )
     return found

@@ -49,7 +49,10 @@ def table_of(data: Any, table: Table, names: Sequence[str]) -> Table:
     arrow = as_arrow_table(data, ReadOptions(columns=tuple(names), ids=ids, time=time))
     for name in (*ids, *names):
         if name not in arrow.column_names:
-            raise unknown_column(name, arrow.column_names, "`future`")
+            values = [other for other in arrow.column_names if other not in (*ids, time)]
+            if values:
+                raise unknown_column(name, values, "`future`")
+            raise KeyError(f"`future` has no column {name!r}; it has ids and times alone")
     assert table.timestamps is not None
     _check_times(arrow, time, table.timestamps.dtype.kind == "M")
     fields = {name: arrow[name] for name in (*ids, time)}

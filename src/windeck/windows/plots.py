@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windeck._util.plots import new_axes
+from windeck.columns.times import time_text
 from windeck.table.plots import values_at
 from windeck.windows.scaler_fitting import as_array
 
@@ -48,17 +49,11 @@ def plot_window(windows: Any, index: int, prediction: Any, ax: Any) -> Any:
     ax.axvline(-0.5, color="gray", linewidth=0.8)
     began = ""
     if table.timestamps is not None and first <= start < last:
-        began = f", from {_stamp(table.timestamps[start])}"
+        began = f", from {time_text(table.timestamps[start])}"
     ax.set_title(f"window {index:,}: series {table.series_names[series]}{began}")
     ax.set_xlabel("steps from the end of the past")
     ax.legend()
     return ax
-
-
-def _stamp(stamp: Any) -> str:
-    if not isinstance(stamp, np.datetime64):
-        return str(stamp)
-    return str(np.datetime_as_string(stamp, unit="auto")).replace("T", " ")
 
 
 def _as_columns(prediction: Any, steps: int, columns: int) -> npt.NDArray[np.float64]:

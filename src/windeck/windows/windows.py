@@ -256,6 +256,9 @@ class Windows:
         selection = WindowSelection.of_table(
             table.offsets, span, spec.conditions(table), table.series_names
         )
+        if max_gap is None:
+            breaks = int(table.report.breaks.sum())
+            selection = replace(selection, report=replace(selection.report, breaks=breaks))
         self._set(table, spec, selection)
         warn_of_unseen(scaler, table.num_series, [self.unseen_series()])
         warn_of_varying(table, roles.static)

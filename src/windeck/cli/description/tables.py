@@ -50,7 +50,10 @@ _DATES = 10_000
 _UNITS = {"h": "h", "m": "min", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
 #: Days from Friday to Monday, and to the Tuesday after a holiday.
 _WEEKENDS = (3, 4)
-_PARTS = "the time is in several columns, of which Table.read takes one: rows are taken in order"
+_PARTS = (
+    "the time is in several columns, of which Table.read takes one: rows are taken in order; "
+    "pandas.to_datetime makes one column of years, months, days and hours, for Table.from_pandas"
+)
 
 
 @dataclass(frozen=True)
