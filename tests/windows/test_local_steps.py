@@ -77,6 +77,37 @@ def test_shorter_and_uneven_steps_have_one_length(zone: str, step: str) -> None:
     assert after(parts(stamps, bounds), 9) == expected
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("step", ["MS", "ME", "QS", "QE", "2QS", "YS", "YE"])
+@pytest.mark.parametrize("rows", range(2, 7))
+def test_few_equal_steps_that_may_be_months_are_refused(step: str, rows: int, zone: str) -> None:
+    """July to September, or three years, have steps of one length, which do not go on."""
+    stamps = pd.date_range("2000-02-01", periods=rows + 31, freq=step, tz=zone)
+    for first in range(29):
+        short = stamps[first : first + rows]
+        with pytest.raises(ValueError, match=r"^series 0 has steps of .* days.* expected `step`"):
+            after(series(short), 2)
+        assert after(series(short), 2, step) == stamps[first + rows :][:2].to_pydatetime().tolist()
+
+
+@pytest.mark.parametrize("days", [28, 29, 30, 31, 90, 91, 92, 181, 182, 365, 366])
+def test_steps_of_days_that_are_no_months_go_on(days: int) -> None:
+    for rows in (5, 6, 20):
+        stamps = pd.date_range("2020-01-15", periods=rows + 30, freq=f"{days}D")
+        for first in range(25):
+            found = after(series(stamps[first : first + rows]), 3)
+            assert found == stamps[first + rows :][:3].to_pydatetime().tolist()
+
+
+def test_a_series_of_one_row_has_the_step_of_the_others() -> None:
+    days = pd.date_range("2024-01-04", periods=12, freq="28D", tz="UTC")
+    found = after(parts(days, [(0, 10), (3, 4)]), 2)
+    assert found == [*days[10:12].to_pydatetime(), *days[4:6].to_pydatetime()]
+    months = pd.date_range("2024-07-01", periods=3, freq="MS", tz="UTC")
+    with pytest.raises(ValueError, match=r"^series 0 has steps of 31 days, which may be months"):
+        after(parts(months, [(0, 3), (2, 3)]), 2)
+
+
 def test_days_that_begin_at_one_time_of_utc_go_on_at_it() -> None:
     stamps = pd.date_range("2024-01-01 06:00", periods=330, freq="D", tz="UTC")
     stamps = stamps.tz_convert("Europe/Berlin")

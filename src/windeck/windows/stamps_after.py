@@ -26,6 +26,8 @@ _CALENDAR_DAYS = {days: months for months, lengths in MONTH_DAYS.items() for day
 _ROWS, _COMPARED = 384, 24
 #: Rows at the end of a series that tell business days, and the share of its weekdays that has rows.
 _BUSINESS_ROWS, _BUSINESS_SHARE = 32, 0.8
+#: Rows at the end of a series that tell months from equal steps of days.
+_MONTH_ROWS = 6
 #: The alias of pandas for days from Monday to Friday; of more days int64 has no nanoseconds.
 _BUSINESS = re.compile(r"0*([1-9][0-9]{0,4})?B")
 #: Types of steps that are no aliases.
@@ -188,7 +190,7 @@ def _usual_steps(table: Table, series: Int64) -> _StepsAfter:
     Raises
     ------
     ValueError
-        If no series has a step, or steps are those of a calendar, which differ in length.
+        If no series has a step, or steps are those of a calendar, or may be.
     """
     known, common, stamps = table.report.steps, table.step, table.timestamps
     assert stamps is not None
@@ -208,24 +210,47 @@ def _usual_steps(table: Table, series: Int64) -> _StepsAfter:
         near = np.flatnonzero((days > 0) & (np.abs(steps - days * day) <= change))
         local[near] = _has_local_days(table, zone, alike[near])
         steps = np.where(local, days * day, steps)
-    _check_even(table, series, steps, day)
+    _check_even(table, series, alike, steps, day)
     for is_used, of_zone in ((local, zone), (~local, None)):
         daily = np.flatnonzero((steps == day) & is_used)
         business[daily] = _has_business_days(table, of_zone, alike[daily])
     return _StepsAfter(steps, local, business)
 
 
-def _check_even(table: Table, series: Int64, steps: Int64, day: int) -> None:
-    """Raise ValueError for irregular series whose usual step is a month, or some months."""
+def _check_even(table: Table, series: Int64, alike: Int64, steps: Int64, day: int) -> None:
+    """Raise ValueError for series whose usual step is a month or some months, or may be.
+
+    The steps are those of `alike`: a series of one row has none of its own.
+    """
     lengths = [days * day for days in _CALENDAR_DAYS if days * day < 1 << 63]
-    uneven = np.flatnonzero(np.isin(steps, lengths) & (table.report.irregular[series] > 0))
-    if len(uneven) and day >= 1:
-        days = int(steps[uneven[0]] // day)
-        raise ValueError(
-            f"series {table.series_names[series[uneven[0]]]!r} has steps of about {days} days that "
-            "differ in length, expected `step`, such as "
-            f"np.timedelta64({_CALENDAR_DAYS[days]}, 'M')"
-        )
+    of_months = np.flatnonzero(np.isin(steps, lengths)) if day >= 1 else np.zeros(0, np.int64)
+    uneven = table.report.irregular[series[of_months]] > 0
+    found = of_months[uneven | _is_on_one_day_of_months(table, alike[of_months])]
+    if len(found):
+        days = int(steps[found[0]] // day)
+        months = f"np.timedelta64({_CALENDAR_DAYS[days]}, 'M')"
+        if table.report.irregular[series[found[0]]] > 0:
+            what = f"of about {days} days that differ in length, expected `step`, such as {months}"
+        else:
+            what = f"of {days} days, which may be months; expected `step`: {months}, or in days"
+        raise ValueError(f"series {table.series_names[series[found[0]]]!r} has steps {what}")
+
+
+def _is_on_one_day_of_months(table: Table, series: Int64) -> Bools:
+    """Return which series end with rows on one day of their months, or on the last days of them.
+
+    Of equal steps no more than four are months or years, such as those of 2021 to 2024.
+    """
+    stamps, zone = table.timestamps, _zone_of(table)
+    assert stamps is not None
+    first, end = table.offsets[series], table.offsets[series + 1]
+    rows = np.maximum(end[:, None] - 1 - np.arange(_MONTH_ROWS), first[:, None])
+    times = stamps[rows.ravel()]
+    days = (times if zone is None else local_times(times, zone)).astype("M8[D]")
+    of_month = (days - days.astype("M8[M]").astype("M8[D]")).reshape(rows.shape)
+    is_last = _is_last_day(days).reshape(rows.shape)
+    found: Bools = (of_month == of_month[:, :1]).all(axis=1) | is_last.all(axis=1)
+    return found
 
 
 def _has_local_days(table: Table, zone: str, series: Int64) -> Bools:
