@@ -17,7 +17,7 @@ PAGE = Page("docs/checkpoint.md")
 def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("rocksdb")
     monkeypatch.chdir(tmp_path)
-    assert len(PAGE.blocks) == 6
+    assert len(PAGE.blocks) == 7
     names = PAGE.run(only=slice(1))
     assert names["found"].step == 20
     assert names["loader"].state_dict()["position"] == 80
@@ -32,12 +32,14 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert value is not None
     assert np.frombuffer(value[64:], np.float32).tobytes() == weight
     PAGE.run(names, only=slice(1, 2))
+    assert names["step"] == 0  # where there is no checkpoint
+    PAGE.run(names, only=slice(2, 3))
     assert [commit.step for commit in checkpoint.log(url)] == [20]
     assert names["model"].weight.detach().numpy().tobytes() != weight  # that of step 10 now
-    PAGE.run(names, only=slice(2, 3))
+    PAGE.run(names, only=slice(3, 4))
     kept = [(commit.step, commit.tags) for commit in checkpoint.log(url)]
     assert kept == [(50, ()), (30, ("release",))]
-    PAGE.run(names, only=slice(3, 4))
+    PAGE.run(names, only=slice(4, 5))
     assert [commit.step for commit in checkpoint.log(url)] == [80, 70, 60, 50, 30]
     optimizer = names["optimizer"]
     step = optimizer.step
@@ -47,12 +49,12 @@ def test_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         signal.raise_signal(signal.SIGTERM)
 
     optimizer.step = preempted
-    PAGE.run(names, only=slice(4, 5))
+    PAGE.run(names, only=slice(5, 6))
     optimizer.step = step
     assert [commit.step for commit in checkpoint.log(url)] == [90, 80, 70, 60, 50, 30]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert names["saving"].wait() == 8
-    PAGE.run(names, only=slice(5, 6))
+    PAGE.run(names, only=slice(6, 7))
     assert names["report"].values > 0
 
 

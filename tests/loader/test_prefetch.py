@@ -329,6 +329,7 @@ from models.oracle import Numbers
 from support.internals import original
 from windeck import Loader
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
 source = Numbers(10_000)
 def watch(indices):
     time.sleep(0.02 if indices[0] < 100 else {slow})
