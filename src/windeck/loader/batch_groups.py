@@ -23,7 +23,7 @@ from windeck.loader.sharding import Sharding
 __all__ = ["EpochIterator", "IteratedLoader", "build_groups", "next_count"]
 
 #: Bytes of a group: small enough for the caches, and to throw away. A larger batch is a group.
-GROUP_BYTES = 1 << 20
+GROUP_BYTES = 3 << 19
 #: Batches of a group.
 GROUP_BATCHES = 64
 
