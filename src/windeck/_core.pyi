@@ -956,7 +956,7 @@ class EmbeddingCore:
         Parameters
         ----------
         payloads : sequence of buffers
-            Blocks in the format of `docs/tables.md`, aligned to 8 bytes, of rows as the table's. Their
+            Blocks in the format of saved tables, aligned to 8 bytes, of rows as the table's. Their
             memory must not change meanwhile.
         lines : buffer
             For each block its line of the index: its first id as int64; the buckets of its first and its
@@ -1162,7 +1162,7 @@ class EmbeddingSnapshot:
         Returns
         -------
         list of (memoryview, int, int, int, int, int, int, int)
-            For each block: its bytes in the format of `docs/tables.md`, read-only; their CRC32C; its
+            For each block: its bytes in the format of saved tables, read-only; their CRC32C; its
             numbers of entries, rows and dead ids; the id and the bucket of its first entry, and
             the bucket of its last.
         

@@ -285,6 +285,18 @@ def test_a_data_loader_refuses_a_loader(restart: bool, workers: int) -> None:
     assert loader.position == 0
 
 
+def test_a_data_loader_refuses_packed_sequences(tmp_path: Path) -> None:
+    (tmp_path / "dataset=a").mkdir()
+    tokens = pa.table({"tokens": [[1, 2, 3]] * 40})
+    feather.write_feather(tokens, tmp_path / "dataset=a" / "x.part1.arrow", "uncompressed")
+    packed: Any = wd.PackedSequences(wd.Documents(tmp_path), sequence_length=8)
+    with pytest.raises(TypeError, match=r"change from epoch to epoch, .*IterDataset\(wd\.Stream"):
+        next(iter(DataLoader(packed, batch_size=2)))
+    dataset: Any = wd.IterDataset(wd.Stream(packed), batch_size=2)  # as the message says
+    batch = next(iter(DataLoader(dataset, batch_size=None)))
+    assert batch["inputs"].shape == (2, 8)
+
+
 # --- options that have no effect -----------------------------------------------------------------
 
 

@@ -505,7 +505,7 @@ def test_checkpoints_in_files_and_stores(name: str, tmp_path: Path) -> None:
         ("book.xlsx", b"PK\x03\x04 and more", "is an Excel workbook"),
         ("bad.npz", b"nothing", "bad.npz"),
         ("bad.idx", b"nothing", "bad"),
-        ("folder/notes.md", b"# words", "has no data file"),
+        ("folder/notes.md", b"# words", "no file that windeck reads"),
     ],
 )
 def test_bad_input_is_one_sentence(name: str, content: bytes | None, said: str) -> None:
@@ -582,6 +582,14 @@ def test_files_of_no_known_kind_are_counted() -> None:
     Path("all/deep/b.txt").unlink()
     Path("all/LICENSE").unlink()
     assert described_all("all")[-1]["summary"] == "1 file of no known kind is not read: 1 .txt"
+
+
+def test_a_folder_without_files_that_are_read_names_those_it_has() -> None:
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("words\n")
+    found = refused("texts")
+    assert "has no file that windeck reads: 1 file of no known kind is not read: 1 .txt; " in found
+    assert ".jsonl" in found
 
 
 def test_a_target_of_integers_becomes_floats() -> None:

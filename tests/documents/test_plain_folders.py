@@ -244,7 +244,11 @@ class TestJsonLines:
     @pytest.mark.parametrize(
         ("text", "error", "message"),
         [
-            ('{"text": 1}', KeyError, "x.jsonl' has no column 'tokens'; it has 'text'"),
+            (
+                '{"text": 1}',
+                KeyError,
+                "x.jsonl' has no column 'tokens'; it has 'text'; `column=` names",
+            ),
             ('{"tokens": "a b"}', TypeError, "is str; expected a list of integers, or text with"),
             ('{"tokens": 7}', TypeError, "column 'tokens' of '.*x.jsonl' is int; expected a list"),
             ("[1, 2]", ValueError, "its first line is a list, expected an object"),

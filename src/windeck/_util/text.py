@@ -38,10 +38,18 @@ def parse_json(text: str | bytes, where: str, **options: Any) -> Any:
 
 
 def unknown_column(
-    name: str, known: Iterable[str], where: str = "the table", noun: str = "column"
+    name: str,
+    known: Iterable[str],
+    where: str = "the table",
+    noun: str = "column",
+    option: str = "",
 ) -> KeyError:
-    """Return the error for an unknown column, with the most similar of the known names."""
-    return KeyError(f"{where} has no {noun} {name!r}; {similar_names(name, known)}")
+    """Return the error for an unknown column, with the most similar of the known names.
+
+    `option` is that which names the column, if it has a default.
+    """
+    cure = f"; `{option}=` names another" if option else ""
+    return KeyError(f"{where} has no {noun} {name!r}; {similar_names(name, known)}{cure}")
 
 
 def similar_names(name: str, known: Iterable[str]) -> str:

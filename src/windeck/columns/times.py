@@ -313,8 +313,8 @@ def add_steps(first: Array, counts: Int64s, steps: Any, what: str = "a time stam
     --------
     >>> add_steps(np.array(["2262-04-11"], "M8[ns]"), np.array([1]), 86400 * 10**9)
     Traceback (most recent call last):
-    OverflowError: a time stamp is 1 steps of 86400000000000 after 2262-04-11T00:00:00.000000000, \
-which datetime64[ns] cannot hold
+    OverflowError: a time stamp is 1 steps of 86400000000000 after 2262-04-11, which \
+datetime64[ns] cannot hold
     """
     begin = np.ascontiguousarray(first).view(np.int64)
     steps = np.broadcast_to(np.asarray(steps, dtype=np.int64), begin.shape)
@@ -325,8 +325,8 @@ which datetime64[ns] cannot hold
     if lost.any():
         row = int(np.argmax(lost))
         raise OverflowError(
-            f"{what} is {counts[row]} steps of {steps[row]} after {first[row]}, which "
-            f"{first.dtype} cannot hold"
+            f"{what} is {counts[row]} steps of {steps[row]} after {time_text(first[row])}, "
+            f"which {first.dtype} cannot hold"
         )
     return found.view(first.dtype)
 

@@ -52,7 +52,7 @@ def check_column(
     """
     places = schema.get_all_field_indices(column)
     if not places:
-        raise unknown_column(column, schema.names, repr(path))
+        raise unknown_column(column, schema.names, repr(path), option="column")
     if len(places) > 1:
         raise ValueError(f"{path!r} has {len(places)} columns named {column!r}; expected one")
     dtype = schema.field(places[0]).type

@@ -297,7 +297,7 @@ class MDSReader:
         if columns.names.count(self.column) != 1:
             if self.column in columns.names:
                 raise ValueError(f"{path!r} has several columns named {self.column!r}")
-            raise unknown_column(self.column, list(columns.names), repr(path))
+            raise unknown_column(self.column, list(columns.names), repr(path), option="column")
         place = columns.names.index(self.column)
         text = columns.encodings[place]
         where = f"column {self.column!r} of {path!r} is {text!r}"

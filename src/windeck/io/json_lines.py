@@ -90,7 +90,7 @@ def check_column(path: str, column: str, *, is_text: bool) -> None:
             "expected an object"
         )
     if column not in found:
-        raise unknown_column(column, list(found), repr(path))
+        raise unknown_column(column, list(found), repr(path), option="column")
     value = found[column]
     expected = str if is_text else list
     if value is not None and not isinstance(value, expected):

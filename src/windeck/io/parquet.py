@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windeck._util.fingerprints import digest
 from windeck.columns.dtypes import Int64s
+from windeck.columns.times import time_text
 from windeck.io import filesystem
 from windeck.io.filesystem import DECOMPRESSED_BYTES
 from windeck.io.footers import ColumnChunk, check_chunks, footer_bytes, parquet_footer
@@ -214,7 +215,7 @@ class ParquetFile:
             ticks, seconds = map(_flat_ticks, (fine, coarse))
             lost = ticks // 10**9 != seconds
             if lost.any():
-                stamp = np.datetime64(int(seconds[np.argmax(lost)]), "s")
+                stamp = time_text(np.datetime64(int(seconds[np.argmax(lost)]), "s"))
                 where = f"row {row + int(np.argmax(lost))}" if len(ticks) == len(fine) else "a list"
                 raise OverflowError(
                     f"column {name!r} of {self.path!r} has the INT96 time stamp {stamp} in {where},"

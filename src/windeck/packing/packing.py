@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -320,6 +320,16 @@ class PackedSequences(PackedRows):
     def __len__(self) -> int:
         """Return the number of sequences in an epoch."""
         return self._layout.samples
+
+    if not TYPE_CHECKING:
+
+        def __getitems__(self, indices: object) -> NoReturn:
+            # Called by a DataLoader that takes the sequences for a dataset of samples.
+            raise TypeError(
+                "packed sequences change from epoch to epoch, and a DataLoader asks for samples of "
+                "one; expected wd.Loader(packed, batch_size=...), or for a DataLoader with "
+                "batch_size=None wd.IterDataset(wd.Stream(packed), batch_size=...)"
+            )
 
     def at_epoch(self, epoch: int, *, seed: int = 0) -> PackedEpoch:
         """Return the sequences of one epoch, as a source.

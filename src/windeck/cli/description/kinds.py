@@ -59,6 +59,11 @@ def describe(
         If there is nothing that windeck reads, it is damaged, or it needs a package.
     """
     places, others = _places(path), _other_files(path)
+    if others and not _has_data(path):
+        raise FileNotFoundError(
+            f"directory {path!r} has no file that windeck reads: {others[0]}; expected files of "
+            'tables, of tokens, or of JSON lines, such as {"text": ...} in .jsonl files'
+        )
     if len(places) < 2:
         found = _describe(places[0] if places else path, time, csv or {})
         yield replace(found, notes=[*found.notes, *others])
