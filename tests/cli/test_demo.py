@@ -62,6 +62,7 @@ def test_options_short_series_and_parts_of_dates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A CSV of 150 days: the time in pieces, two series, too short for 168 + 24."""
+    pytest.importorskip("torch")
     day = np.arange("2023-01-01", "2023-05-31", dtype="datetime64[D]").astype(object)
     rng = np.random.default_rng(0)
     columns = {
@@ -126,6 +127,7 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_an_interrupted_training_leaves_nothing_half_written(tmp_path: Path) -> None:
     """A Ctrl-C at a terminal reaches the training process too; a kill may come while it saves."""
+    pytest.importorskip("torch")
     (tmp_path / ".state.pt.1-0123456789abcdef.tmp").write_bytes(b"of a killed demo")
     (tmp_path / ".state.pt.tmp").write_bytes(b"of the user")
     command = [sys.executable, "-m", "windeck", "demo", "--out", str(tmp_path), "--steps", "2000"]
@@ -184,6 +186,7 @@ def test_help_names_every_option_and_needs_no_torch() -> None:
     "words", ["--context 0", "--steps many", "--steps 1", "--seed -1", "--nonsense", "a b"]
 )
 def test_wrong_options_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
     with pytest.raises(SystemExit) as caught:
         main(["demo", *words.split()])
     assert caught.value.code == 2

@@ -19,6 +19,8 @@ from support.object_servers import Website
 from support.programs import command
 from support.real_data import real_data
 
+pytest.importorskip("torch")
+
 Save = Callable[..., Path]
 
 

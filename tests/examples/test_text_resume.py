@@ -22,6 +22,8 @@ import pytest
 from support.text_mixtures import Mixed
 from support.text_runs import SETTINGS, batch_of, batches, corpora_of, mixture_of, write_corpora
 
+pytest.importorskip("torch")
+
 HERE = Path(__file__).parents[1]
 WORLDS = (4, 1, 2, 3, 6, 12)
 ENVIRONMENT = {

@@ -53,7 +53,7 @@ MIXED_TIMES = [TWO_HOURS[0].tz_localize("Europe/Berlin"), TWO_HOURS[1]]
         (
             pd.DataFrame({"t": ["2024-01-01", "2024-01-02"], "y": [1, 2]}),
             {"timestamp_column": "t"},
-            r"is large_string; expected timestamps, dates or integers \(pandas.to_datetime and",
+            r"is (large_)?string; expected timestamps, dates or integers \(pandas.to_datetime and",
         ),
         (
             pd.DataFrame({"id": [1, 2], "y": [1, 2]}),
