@@ -18,15 +18,14 @@ from torch.utils.data import DataLoader
 
 import windeck as wd
 from support.frozen_names import MODULES
-from support.internals import OPTION_NOTES as NOTES
-from support.internals import OPTION_WORDS as WORDS
+from windeck._util import options as messages
 
 #: Options of other libraries without an equivalent, by the call and their name.
 ABSENT = {
     (call, name): note
-    for call, notes in NOTES.items()
+    for call, notes in messages.NOTES.items()
     for name, note in notes.items()
-    if not any(name in names for (owner, _), names in WORDS.items() if owner == call)
+    if not any(name in names for (owner, _), names in messages.WORDS.items() if owner == call)
 }
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -58,7 +57,7 @@ def rows_of_words() -> list[tuple[str, str]]:
 
 def test_names_of_other_libraries_are_those_of_the_docs() -> None:
     rows = rows_of_words()
-    for (_, option), names in WORDS.items():
+    for (_, option), names in messages.WORDS.items():
         of_option = [last for first, last in rows if re.search(rf"\b{option}\b", first)]
         for name in names:
             assert any(re.search(rf"\b{name}\b", last) for last in of_option), (option, name)
@@ -66,7 +65,7 @@ def test_names_of_other_libraries_are_those_of_the_docs() -> None:
 
 def test_names_in_the_docs_are_those_of_messages() -> None:
     known: dict[str, set[str]] = {}
-    for (_, option), names in WORDS.items():
+    for (_, option), names in messages.WORDS.items():
         known.setdefault(option, set()).update(names)
     for first, last in rows_of_words():
         options = [option for option in re.findall(r"`(\w+)`", first) if option in known]
@@ -76,9 +75,9 @@ def test_names_in_the_docs_are_those_of_messages() -> None:
 
 
 def test_every_option_of_the_words_exists() -> None:
-    for call, option in WORDS:
+    for call, option in messages.WORDS:
         assert option in options_of(call), (call, option)
-    for call, name in [(call, name) for call, names in NOTES.items() for name in names]:
+    for call, name in [(call, name) for call, names in messages.NOTES.items() for name in names]:
         assert name not in options_of(call), (call, name)
 
 
@@ -103,7 +102,7 @@ def minimal(call: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("call", EXPLAINED)
 def test_foreign_options_are_explained(call: str) -> None:
     own = options_of(call)
-    for (owner, option), names in WORDS.items():
+    for (owner, option), names in messages.WORDS.items():
         for name in names:
             if name in own or (call, name) in ABSENT:
                 continue
@@ -111,8 +110,8 @@ def test_foreign_options_are_explained(call: str) -> None:
                 owner_of(call)(*minimal(call), **{name: 1})
             message = str(found.value)
             assert message.startswith(f"{call} has no option `{name}`, which is `"), message
-            named = [o for (who, o), ns in WORDS.items() if name in ns and who == call]
-            wanted = named or [o for (_, o), ns in WORDS.items() if name in ns]
+            named = [o for (who, o), ns in messages.WORDS.items() if name in ns and who == call]
+            wanted = named or [o for (_, o), ns in messages.WORDS.items() if name in ns]
             assert any(f"which is `{o}`" in message for o in wanted), message
             if option == "seed" and option in own:  # It means the same in all calls.
                 assert "which is `seed` here" in message, message

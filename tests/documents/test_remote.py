@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -23,9 +24,10 @@ from torch.utils.data import DataLoader
 
 import windeck as wd
 from support.corpora import write_corpus
-from support.internals import inside, original, plant
+from support.internals import original, plant
 from support.object_servers import SECRET, Bucket, Website
 from support.token_files import nanogpt_bytes, write_mds, write_megatron
+from windeck._util import Task
 from windeck.io import filesystem
 
 SHARDS = {
@@ -241,7 +243,7 @@ class TestReadAhead:
                 rows = np.arange(start, min(start + 8, len(epoch)))
                 here, there = epoch.gather(rows), local.gather(rows)
                 assert np.array_equal(here["inputs"], there["inputs"])
-            wait_for_read_ahead(documents)
+            wait_for_read_ahead()
             downloads.append(s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)"))
         assert downloads[0] == len(SHARDS)
         assert max(downloads) <= len(SHARDS)
@@ -276,7 +278,7 @@ class TestReadAhead:
             epoch.gather(np.arange(start, min(start + 8, len(epoch))))
         kept = self._cached(tmp_path)
         released.set()
-        wait_for_read_ahead(documents)
+        wait_for_read_ahead()
         assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") == len(SHARDS)
         assert self._cached(tmp_path) == kept
 
@@ -330,14 +332,14 @@ class TestReadAhead:
             s3.proxy.clear()
             epoch, same = packed.at_epoch(number, seed=3), local.at_epoch(number, seed=3)
             epoch.gather(np.arange(2))
-            wait_for_read_ahead(documents)
+            wait_for_read_ahead()
             before = s3.proxy.count("bytes=")
             assert (before > 0) == (number == 0)
             for start in range(0, len(epoch), 8):
                 rows = np.arange(start, min(start + 8, len(epoch)))
                 here, there = epoch.gather(rows), same.gather(rows)
                 assert np.array_equal(here["inputs"], there["inputs"])
-            wait_for_read_ahead(documents)
+            wait_for_read_ahead()
             # All were read ahead, and in the second epoch all are open.
             assert s3.proxy.count("bytes=") == before
 
@@ -375,7 +377,7 @@ class TestReadAhead:
             for start in range(0, len(epoch), 8):
                 rows = np.arange(start, min(start + 8, len(epoch)))
                 assert np.array_equal(epoch.gather(rows)["inputs"], same.gather(rows)["inputs"])
-                wait_for_read_ahead(documents)
+                wait_for_read_ahead()
                 assert still_open() <= shards + 1  # and the one in use
             assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") <= len(SHARDS)
         assert still_open() == 1
@@ -394,7 +396,7 @@ class TestReadAhead:
         for _ in range(60):
             for epoch in epochs:
                 epoch.gather(np.arange(2))
-                wait_for_read_ahead(documents)
+                wait_for_read_ahead()
         assert s3.proxy.count(r"^GET .*x\.part\d+\.arrow bytes=0-(?!4095)") < 40
 
     def _cached(self, folder: Path) -> list[str]:
@@ -443,8 +445,8 @@ def largest_open(s3: Bucket) -> int:
     return max(found)
 
 
-def wait_for_read_ahead(documents: wd.Documents) -> None:
-    ahead = inside(documents, "ahead")
-    assert ahead is not None
-    if inside(ahead, "task") is not None:
-        assert inside(ahead, "task").wait(30)
+def wait_for_read_ahead() -> None:
+    """Wait for the end of all calls that were given to threads."""
+    threads = original("threads._running")
+    for task in [one for one in gc.get_referrers(Task) if type(one) is Task]:
+        assert task in threads or task.wait(30)

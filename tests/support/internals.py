@@ -2,33 +2,18 @@
 
 Tests import what a package offers from the package. What no package offers is named here alone, so
 that a module of windeck that moves is followed in this file. `tests/test_faces.py` holds the rule,
-and that the lists only shrink. They have three kinds of names: functions and classes that are
-compared with a model by themselves, and are imported from here; what is replaced, as
-`plant(monkeypatch, "ranges.PART_BYTES", 1000)`; private attributes, as
-`inside(documents, "ahead")`.
+and that the list only shrinks.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pytest
-
-    from windeck._util.options import NOTES as OPTION_NOTES
-    from windeck._util.options import WORDS as OPTION_WORDS
-    from windeck.preparation.engines import run_tasks as run_tasks
-
-#: The imported names that differ from the names in windeck.
-__all__ = [
-    "OPTION_NOTES",
-    "OPTION_WORDS",
-]
 
 #: What tests replace, or read as it is at the time: a name, and the module that has it. The name
 #: is the last part of that of the module, and the place in it.
@@ -156,35 +141,6 @@ MODULE_OF = {
     "streamed.SKIPPED_ROWS": "windeck.windows.streamed",
 }
 
-#: Private attributes of objects that tests read, without the underscore.
-ATTRIBUTES = {
-    "ahead",
-    "task",
-}
-
-
-def _imports() -> dict[str, tuple[str, str]]:
-    """Return module and name of each import for types above, by the name that tests use."""
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    return {
-        name.asname or name.name: (node.module, name.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("windeck.")
-        for name in node.names
-    }
-
-
-#: Inner names: the functions and classes that are tested alone.
-IMPORTED = _imports()
-
-
-def __getattr__(name: str) -> Any:
-    """Import an inner name when a test asks for it: many need torch or a database."""
-    if name not in IMPORTED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = IMPORTED[name]
-    return getattr(import_module(module), attribute)
-
 
 def _place(name: str) -> tuple[Any, str]:
     """Return the module or class, and the attribute, of a name of `MODULE_OF`."""
@@ -219,9 +175,3 @@ def planted(name: str, value: object) -> Iterator[None]:
 def replace(name: str, value: object) -> None:
     """Replace the value of a name of `MODULE_OF` for the rest of the process."""
     setattr(*_place(name), value)
-
-
-def inside(value: object, name: str) -> Any:
-    """Return a private attribute of an object."""
-    assert name in ATTRIBUTES
-    return getattr(value, f"_{name}")

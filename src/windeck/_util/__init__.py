@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from windeck._util.imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from windeck._util import retry
+    from windeck._util import options, retry
     from windeck._util.collectives import gather_bytes
     from windeck._util.file_limit import allow_more_files, allow_open_files, open_with_room
     from windeck._util.fingerprints import check_fingerprint, digest, order_name, sample_rows
@@ -42,6 +42,7 @@ __all__ = [
     "gather_bytes",
     "holds_lock",
     "open_with_room",
+    "options",
     "order_name",
     "parallel_map",
     "read_ahead",
