@@ -664,7 +664,7 @@ class Gather:
         Returns
         -------
         list of dict
-            As of `gather`, with wrapped arrays, all in one slab of the pool, each at a multiple of 64 bytes.
+            As of `gather`, with wrapped arrays; those of each batch are in a slab of their own.
         
         Raises
         ------

@@ -23,7 +23,7 @@ def is_shared(array: Any, tensor: torch.Tensor) -> bool:
 def test_batches_of_windows_are_shared(dtype: str) -> None:
     table = wd.Table.from_columns({"load": np.arange(203, dtype=np.float32)})
     windows = wd.Windows(table, context_length=18, prediction_length=6, dtype=dtype)
-    # Runs of several batches in one slab, and a short batch.
+    # Groups of several batches, and a short batch.
     for batch in wd.Loader(windows, batch_size=7, shuffle=True, seed=3):
         arrays = to_jax(batch)
         assert set(arrays) == set(batch)

@@ -31,6 +31,7 @@ from windeck import (
     Stream,
     Table,
     Windows,
+    _core,
     collate,
 )
 
@@ -171,6 +172,14 @@ def test_each_batch_has_memory_of_its_own(batch_size: int) -> None:
             spans.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes))
     spans.sort()
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_a_kept_batch_of_windows_keeps_no_memory_of_others() -> None:
+    gc.collect()
+    before = _core.pool_stats()["live_bytes"]
+    kept = list(itertools.islice(Loader(windows(), batch_size=32, prefetch=0), 20))[15]
+    nbytes = sum(tensor.nbytes for tensor in kept.values())
+    assert nbytes <= _core.pool_stats()["live_bytes"] - before < nbytes + 4096
 
 
 def test_a_saved_batch_holds_its_own_bytes_only() -> None:

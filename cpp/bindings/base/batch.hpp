@@ -67,10 +67,8 @@ inline py::array array_in(const BatchArray& part, py::ssize_t rows, std::byte* d
     return array;
 }
 
-/// New arrays of `rows` rows in one slab, each at a multiple of 64 bytes: those of the first of
-/// `batches` batches, then those of the second, and so on. Throws std::bad_alloc.
-inline std::vector<py::array> new_batches(const std::vector<BatchArray>& parts, py::ssize_t rows,
-                                          std::size_t batches = 1) {
+/// New arrays of `rows` rows in one slab, each at a multiple of 64 bytes. Throws std::bad_alloc.
+inline std::vector<py::array> new_batch(const std::vector<BatchArray>& parts, py::ssize_t rows) {
     const auto count = static_cast<std::size_t>(rows);
     std::size_t total = 0;
     for (const BatchArray& part : parts) {
@@ -80,17 +78,12 @@ inline std::vector<py::array> new_batches(const std::vector<BatchArray>& parts, 
             throw std::bad_alloc();
         }
     }
-    if (__builtin_mul_overflow(total, batches, &total) || total > PTRDIFF_MAX / 2) {
-        throw std::bad_alloc();
-    }
     auto [data, owner] = pooled_memory(total);
     std::vector<py::array> arrays;
-    arrays.reserve(parts.size() * batches);
-    for (std::size_t batch = 0; batch < batches; ++batch) {
-        for (const BatchArray& part : parts) {
-            arrays.push_back(array_in(part, rows, data, owner));
-            data += aligned_size(part.row_bytes * count);
-        }
+    arrays.reserve(parts.size());
+    for (const BatchArray& part : parts) {
+        arrays.push_back(array_in(part, rows, data, owner));
+        data += aligned_size(part.row_bytes * count);
     }
     return arrays;
 }

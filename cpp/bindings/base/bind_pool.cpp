@@ -51,7 +51,7 @@ py::dict empty_rows(const py::object& layout, const IntegerLike& rows) {
         }
         parts.push_back(std::move(part));
     }
-    return batch_dict(parts, new_batches(parts, count));
+    return batch_dict(parts, new_batch(parts, count));
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ wrap_keys : dict of callable
 Returns
 -------
 list of dict
-    As of `gather`, with wrapped arrays, all in one slab of the pool, each at a multiple of 64 bytes.
+    As of `gather`, with wrapped arrays; those of each batch are in a slab of their own.
 
 Raises
 ------
@@ -169,7 +169,7 @@ class PyGather {
         const int workers = thread_count(threads);
         const auto batch = static_cast<py::ssize_t>(wanted.values.size());
         std::vector<py::array> arrays = out.is_none()
-                                            ? new_batches(parts_, batch)
+                                            ? new_batch(parts_, batch)
                                             : checked_batch(out, parts_, batch, inputs(wanted));
 
         // Everything the threads read is a C++ value from here on.
@@ -196,13 +196,14 @@ class PyGather {
                                             std::max<std::int64_t>(limit, 1));
         const std::int64_t number = integer(count, "count", 1, 1 + (limit - end) / stride);
         std::vector<std::int64_t> wanted(static_cast<std::size_t>(end - first));
-        std::vector<py::array> arrays =
-            new_batches(parts_, end - first, static_cast<std::size_t>(number));
+        // A slab for each batch: one that was dropped is written again while it is in the cache.
+        std::vector<std::vector<py::array>> arrays(static_cast<std::size_t>(number));
         std::vector<Memory> memory;
-        memory.reserve(static_cast<std::size_t>(number));
-        for (std::int64_t batch = 0; batch < number; ++batch)
-            memory.push_back(
-                memory_of(arrays.data() + static_cast<std::size_t>(batch) * parts_.size()));
+        memory.reserve(arrays.size());
+        for (std::vector<py::array>& batch : arrays) {
+            batch = new_batch(parts_, end - first);
+            memory.push_back(memory_of(batch.data()));
+        }
         {
             const GilRelease unlocked;
             std::int64_t place = first;
@@ -217,9 +218,9 @@ class PyGather {
             }
         }
         py::list made;
-        auto array = arrays.begin();
-        for (std::int64_t batch = 0; batch < number; ++batch) {
+        for (const std::vector<py::array>& batch : arrays) {
             py::dict values;
+            auto array = batch.begin();
             for (const BatchArray& part : parts_) {
                 const py::handle own =
                     wrap_keys.empty() ? nullptr : PyDict_GetItem(wrap_keys.ptr(), part.key.ptr());

@@ -123,7 +123,7 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     }
     std::vector<py::array> arrays =
         out.is_none()
-            ? new_batches(parts, batch.rows)
+            ? new_batch(parts, batch.rows)
             : checked_batch(out, parts, batch.rows,
                             {extent(offsets.owner, "row_offsets"), extent(numbers.owner, "run_of"),
                              extent(firsts.owner, "starts"), extent(counts.owner, "lengths")});

@@ -3,7 +3,7 @@
 Several batches may be made of one gather. Each tensor has a storage of its own: the part of the
 gathered array that belongs to its batch. So changing or saving a batch does not involve the others.
 A tensor keeps the whole array alive: the memory returns to the pool when the last tensor on it is
-deleted.
+deleted. Batches of windows that one native call makes have an array each.
 """
 
 from __future__ import annotations
