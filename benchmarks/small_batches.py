@@ -31,6 +31,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -200,15 +201,24 @@ def switches(batch_size: int) -> Iterator[Row]:
 
 
 def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
-    """The default of `prefetch` against 0, beside an empty step or one that sleeps."""
+    """The default of `prefetch` against 0, beside an empty step or one that sleeps.
+
+    The sleep is as long as a gather takes in such a loop: after a sleep, and while the last batch
+    is held. The same memory written over and over is in the cache, two batches of 6 MB often not.
+    """
     source = sources_of_prefetch(content)
     ahead, inline = shuffled(source, batch_size), shuffled(source, batch_size, prefetch=0)
     for one, other in zip(ahead, inline, strict=True):
         assert all(torch.equal(one[key], other[key]) for key in other)
     order = wd.Permutation(len(source), seed=1)
     draws = itertools.cycle(order[i * batch_size : (i + 1) * batch_size] for i in range(31))
-    found = rounds_of(lambda: source.gather(next(draws)), seconds=0.5, least=101, most=101)
-    pause = statistics.median(one[0][0] for one in found)
+    last, took = deque[object](maxlen=1), []
+    for _ in range(101):
+        time.sleep(200e-6)
+        begin = time.perf_counter()
+        last.append(source.gather(next(draws)))
+        took.append(time.perf_counter() - begin)
+    pause = statistics.median(took)
 
     def train(loader: wd.Loader) -> None:
         if sleeps:
