@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from support.internals import MODULE_OF
 from support.pages import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -88,3 +89,9 @@ def test_the_first_file_of_a_row_can_be_opened(change: str) -> None:
     first = re.search(r"`([^`]+)`", where)
     assert first is not None
     assert (ROOT / first[1]).is_file()
+
+
+def test_the_example_of_a_replaced_name_is_in_the_list() -> None:
+    examples = re.findall(r'plant\(monkeypatch, "([\w.]+)"', TEXT)
+    assert examples
+    assert not set(examples) - MODULE_OF.keys()
