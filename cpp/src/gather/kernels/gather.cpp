@@ -104,42 +104,46 @@ Count narrow_integer(const std::int64_t* in, bool is_unsigned, Count n, void* ou
     return n;
 }
 
-using std::int16_t, std::int32_t, std::int64_t, std::int8_t;
-using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+template <typename...>
+struct Types {};
+
+/// In the order of DType, and of sizes.
+using Floats = Types<double, float, Float16, BFloat16>;
+using Integers = Types<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t,
+                       std::uint16_t, std::uint32_t, std::uint64_t, Bool>;
+using Unsigned = Types<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>;
+
+/// For types that a loop does not take.
+template <typename>
+constexpr decltype(nullptr) none = nullptr;
+
+template <typename... F, typename... I, typename... U>
+constexpr GatherKernels tables_of(Types<F...> /*floats*/, Types<I...> /*integers*/,
+                                  Types<U...> /*sizes*/) {
+    static_assert(sizeof...(F) == float_count && sizeof...(U) == size_count);
+    static_assert(sizeof...(F) + sizeof...(I) == dtype_count);
+    return {
+        .pack = {pack<U>...},
+        .find_nan = {find_nan<F>...},
+        .count_nan = {count_nan<F>...},
+        .copy_or_fill = {copy_or_fill<F>...},
+        .apply_bits = apply_bits,
+        .patch = {patch<U>...},
+        .interleave = {interleave<U>...},
+        .convert64 = {convert<double, F>...},
+        .convert32 = {convert<float, F>...},
+        .convert_and_find_nan = convert_and_find_nan,
+        .widen = {widen<F>..., widen<I>...},
+        .widen_odd_signed = widen_odd_signed,
+        .widen_odd_unsigned = widen_odd_unsigned,
+        .round = {none<F>..., round<I>...},
+        .widen_integer = {none<F>..., widen_integer<I>...},
+        .narrow_integer = {none<F>..., narrow_integer<I>...},
+    };
+}
 
 }  // namespace
 
-extern const GatherKernels gather_kernels = {
-    .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>, pack<uint64_t>},
-    .find_nan = {find_nan<double>, find_nan<float>, find_nan<Float16>, find_nan<BFloat16>},
-    .count_nan = {count_nan<double>, count_nan<float>, count_nan<Float16>, count_nan<BFloat16>},
-    .copy_or_fill = {copy_or_fill<double>, copy_or_fill<float>, copy_or_fill<Float16>,
-                     copy_or_fill<BFloat16>},
-    .apply_bits = apply_bits,
-    .patch = {patch<uint8_t>, patch<uint16_t>, patch<uint32_t>, patch<uint64_t>},
-    .interleave = {interleave<uint8_t>, interleave<uint16_t>, interleave<uint32_t>,
-                   interleave<uint64_t>},
-    .convert64 = {convert<double, double>, convert<double, float>, convert<double, Float16>,
-                  convert<double, BFloat16>},
-    .convert32 = {convert<float, double>, convert<float, float>, convert<float, Float16>,
-                  convert<float, BFloat16>},
-    .convert_and_find_nan = convert_and_find_nan,
-    .widen = {widen<double>, widen<float>, widen<Float16>, widen<BFloat16>, widen<int8_t>,
-              widen<int16_t>, widen<int32_t>, widen<int64_t>, widen<uint8_t>, widen<uint16_t>,
-              widen<uint32_t>, widen<uint64_t>, widen<Bool>},
-    .widen_odd_signed = widen_odd_signed,
-    .widen_odd_unsigned = widen_odd_unsigned,
-    .round = {nullptr, nullptr, nullptr, nullptr, round<int8_t>, round<int16_t>, round<int32_t>,
-              round<int64_t>, round<uint8_t>, round<uint16_t>, round<uint32_t>, round<uint64_t>,
-              round<Bool>},
-    .widen_integer = {nullptr, nullptr, nullptr, nullptr, widen_integer<int8_t>,
-                      widen_integer<int16_t>, widen_integer<int32_t>, widen_integer<int64_t>,
-                      widen_integer<uint8_t>, widen_integer<uint16_t>, widen_integer<uint32_t>,
-                      widen_integer<uint64_t>, widen_integer<Bool>},
-    .narrow_integer = {nullptr, nullptr, nullptr, nullptr, narrow_integer<int8_t>,
-                       narrow_integer<int16_t>, narrow_integer<int32_t>, narrow_integer<int64_t>,
-                       narrow_integer<uint8_t>, narrow_integer<uint16_t>, narrow_integer<uint32_t>,
-                       narrow_integer<uint64_t>, narrow_integer<Bool>},
-};
+extern constinit const GatherKernels gather_kernels = tables_of(Floats(), Integers(), Unsigned());
 
 }  // namespace windeck::WINDECK_ISA

@@ -46,24 +46,27 @@ void count(Count n, void* out) {
         to[i] = static_cast<Out>(i);
 }
 
+template <typename In>
+constexpr void add(PackKernels& kernels, DType dtype) {
+    kernels.copy[code(dtype)][0] = copy<In, std::int64_t>;
+    kernels.copy[code(dtype)][1] = copy<In, std::int32_t>;
+}
+
+constexpr PackKernels make_kernels() {
+    PackKernels kernels{.copy = {}, .count = {count<std::int64_t>, count<std::int32_t>}};
+    add<std::int8_t>(kernels, DType::int8);
+    add<std::int16_t>(kernels, DType::int16);
+    add<std::int32_t>(kernels, DType::int32);
+    add<std::int64_t>(kernels, DType::int64);
+    add<std::uint8_t>(kernels, DType::uint8);
+    add<std::uint16_t>(kernels, DType::uint16);
+    add<std::uint32_t>(kernels, DType::uint32);
+    add<std::uint64_t>(kernels, DType::uint64);
+    return kernels;
+}
+
 }  // namespace
 
-// clang-format off
-const PackKernels pack_kernels = {
-    .copy = {
-        {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr},
-        {copy<std::int8_t, std::int64_t>, copy<std::int8_t, std::int32_t>},
-        {copy<std::int16_t, std::int64_t>, copy<std::int16_t, std::int32_t>},
-        {copy<std::int32_t, std::int64_t>, copy<std::int32_t, std::int32_t>},
-        {copy<std::int64_t, std::int64_t>, copy<std::int64_t, std::int32_t>},
-        {copy<std::uint8_t, std::int64_t>, copy<std::uint8_t, std::int32_t>},
-        {copy<std::uint16_t, std::int64_t>, copy<std::uint16_t, std::int32_t>},
-        {copy<std::uint32_t, std::int64_t>, copy<std::uint32_t, std::int32_t>},
-        {copy<std::uint64_t, std::int64_t>, copy<std::uint64_t, std::int32_t>},
-        {nullptr, nullptr},
-    },
-    .count = {count<std::int64_t>, count<std::int32_t>},
-};
-// clang-format on
+constinit const PackKernels pack_kernels = make_kernels();
 
 }  // namespace windeck::WINDECK_ISA
