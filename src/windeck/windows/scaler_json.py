@@ -61,8 +61,13 @@ def digest_statistics(
     series: tuple[SeriesName, ...] | None,
     estimates: Estimates,
 ) -> str:
-    """Return a digest of the statistics of each series, without `unseen` and `pooled`."""
-    return digest(json.dumps(plain_statistics(kind, columns, series, estimates), allow_nan=False))
+    """Return a digest of the statistics of each series, without `unseen` and `pooled`.
+
+    It is part of the fingerprints of windows: it has format 1 whatever `FORMAT` is, so that a new
+    number does not change it.
+    """
+    plain = {**plain_statistics(kind, columns, series, estimates), "format": 1}
+    return digest(json.dumps(plain, allow_nan=False))
 
 
 def parse_scaler(text: str | bytes) -> ParsedScaler:
