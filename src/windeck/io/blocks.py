@@ -30,7 +30,7 @@ from windeck.io.footers import (
     ipc_blocks,
 )
 from windeck.io.parquet import ParquetFile
-from windeck.io.ranges import REQUESTS, RemoteReader, merge_ranges
+from windeck.io.ranges import CONCURRENT_REQUESTS, RemoteReader, merge_ranges
 from windeck.io.record_batches import column_indices, name_in_errors, overlapping_parts, validate
 
 #: A column, and True for its validity bitmap.
@@ -168,7 +168,7 @@ def unchanged(files: Sequence[StoredFile]) -> Iterator[list[RemoteReader | None]
 
 def _check_all(files: Sequence[StoredFile]) -> list[RemoteReader | None]:
     remote = any(filesystem.is_remote(stored.file.path) for stored in files)
-    threads = REQUESTS if remote else 1
+    threads = CONCURRENT_REQUESTS if remote else 1
     return run_in_threads(lambda number: _check(files[number]), len(files), threads, portion=1)
 
 

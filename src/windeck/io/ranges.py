@@ -20,7 +20,7 @@ __all__ = ["RemoteFile", "RemoteReader", "merge_ranges"]
 #: Bytes of a request. A larger range is read by several requests.
 REQUEST_BYTES = 8 << 20
 #: Requests in flight for one reader.
-REQUESTS = 8
+CONCURRENT_REQUESTS = 8
 #: Unused bytes between two ranges that are read by one request: they take less than a request.
 GAP_BYTES = 1 << 17
 #: Bytes read at a time where a file is read from one place on.
@@ -118,7 +118,7 @@ class RemoteReader:
                 found = found[len(buffer) :]
 
         with self._reported_changes():
-            run_in_threads(read, len(requests), REQUESTS, portion=1)
+            run_in_threads(read, len(requests), CONCURRENT_REQUESTS, portion=1)
 
     @contextmanager
     def _reported_changes(self) -> Iterator[None]:
@@ -159,7 +159,7 @@ class RemoteReader:
             body[:] = found[: len(body)]
             return found[len(body) :]
 
-        common = run_in_threads(read, len(requests), REQUESTS, portion=1)
+        common = run_in_threads(read, len(requests), CONCURRENT_REQUESTS, portion=1)
         for (place, _, expected), found in zip(requests, common, strict=True):
             if found != expected:
                 raise WrongAnswer(

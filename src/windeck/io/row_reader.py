@@ -24,7 +24,7 @@ from windeck.columns.dtypes import Array, Bools, Int64s
 from windeck.io import filesystem
 from windeck.io.blocks import StoredFile, unchanged
 from windeck.io.conversion import CategoryNames, ColumnBuilder, take_rows
-from windeck.io.ranges import REQUESTS, RemoteReader
+from windeck.io.ranges import CONCURRENT_REQUESTS, RemoteReader
 from windeck.io.reading import cast_to_common
 from windeck.io.record_batches import BATCH_ROWS
 
@@ -359,7 +359,7 @@ class RowReader:
     @property
     def threads(self) -> int:
         """Threads that read: for remote files as many as requests in flight."""
-        return REQUESTS if self.is_remote else LOCAL_THREADS
+        return CONCURRENT_REQUESTS if self.is_remote else LOCAL_THREADS
 
     def memory(self, size: int) -> AbstractContextManager[None]:
         """Wait until a part of some bytes may be read next to the parts of other threads."""

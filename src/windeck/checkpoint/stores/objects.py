@@ -53,7 +53,7 @@ from windeck.checkpoint.stores.segments import (
 from windeck.checkpoint.stores.store_url import StoreURL
 from windeck.io.filesystem import absolute, join, read_bytes, remove
 from windeck.io.objects import ObjectReader, list_objects, write_object
-from windeck.io.ranges import GAP_BYTES, REQUESTS
+from windeck.io.ranges import CONCURRENT_REQUESTS, GAP_BYTES
 from windeck.io.remote import RemotePath
 
 __all__ = ["FACTS", "SEGMENT_BYTES", "ObjectStore", "open_objects"]
@@ -297,7 +297,7 @@ class ObjectStore:
         """
         candidates = [(i, key, self._candidates(key)) for i, key in wanted]
         needed = list(dict.fromkeys(one for _, _, some in candidates for one in some))
-        run_in_threads(lambda n: self.index(needed[n]), len(needed), REQUESTS, portion=1)
+        run_in_threads(lambda n: self.index(needed[n]), len(needed), CONCURRENT_REQUESTS, portion=1)
         for i, key, some in candidates:
             for segment in some:
                 place = self.index(segment).get(key)
@@ -486,7 +486,7 @@ class ObjectStore:
     def remove_segments(self, names: Iterable[str]) -> None:
         """Remove files of segments that are not listed."""
         paths = [join(self._folder, "segments", name) for name in names]
-        run_in_threads(lambda n: remove(paths[n]), len(paths), REQUESTS, portion=1)
+        run_in_threads(lambda n: remove(paths[n]), len(paths), CONCURRENT_REQUESTS, portion=1)
 
     # What a store in a database has
 

@@ -1,4 +1,10 @@
-"""Opening of stores: the backend of each scheme, and what is done with the URL of a store."""
+"""Opening of stores: the backend of each scheme, and what is done with the URL of a store.
+
+A backend is a module of this package that `windeck._util.schemes` names. It has a function
+``open_url(url)``, which checks the options of a `StoreURL`, with `StoreURL.only`, and returns a
+`Store`. An embedded database, which one process opens and others write parts for, also has
+``FACTS``, a `Facts`, and ``write_part(url, name, items)``.
+"""
 
 from __future__ import annotations
 
