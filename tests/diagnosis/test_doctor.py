@@ -80,6 +80,19 @@ def test_the_stages_of_batches_on_a_device() -> None:
     assert [stage.name for stage in found.stages] == ["order", "gather", "tensors", "device"]
 
 
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_stages_of_a_source_on_a_device(balanced: bool, mixed: bool) -> None:
+    """Order and gather are one stage there; the source is not read in host memory."""
+    stream: Any = windows().stream
+    source = stream.source
+    source = (source.balanced({0: 1.0}) if balanced else source).to("cpu")
+    data = wd.Mixture({"one": (source, 0.5), "two": (source, 0.5)}) if mixed else source
+    found = diagnosed(wd.Loader(data, batch_size=8), take)
+    assert [stage.name for stage in found.measured.stages] == ["gather"]
+    assert found.measured.subject.samples == 8
+
+
 class Sampled:
     """A batch sampler that does not say its size."""
 

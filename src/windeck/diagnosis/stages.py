@@ -16,6 +16,7 @@ from windeck.diagnosis.subjects import is_torch_loader, is_windeck_loader
 
 if TYPE_CHECKING:
     from windeck.loader.loader import Loader
+    from windeck.sources import Indices
 
 __all__ = ["StageTimer", "measure_stages"]
 
@@ -114,19 +115,25 @@ def _torch_batch(loader: Any, samples: int) -> Callable[[StageTimer, int], None]
 
 def _windeck_batch(loader: Loader) -> Callable[[StageTimer, int], None]:
     """Return a function that makes the batch of a number after the loader's position."""
+    from windeck.diagnosis.loops import synchronize
     from windeck.loader.batch import as_tensors
+    from windeck.loader.device import DeviceBatchBuilder
     from windeck.loader.stream import Stream
 
-    stream, size, device = loader._members, loader.batch_size, loader._build_batch.target_device
-    length = stream.epoch_length
+    stream, size, build = loader._members, loader.batch_size, loader._build_batch
+    length, device = stream.epoch_length, build.target_device
     # A source that shuffles inside has a copy of itself for each epoch, which the stream knows.
     source = loader.stream._plain_source if isinstance(loader.stream, Stream) else None
     methods = stream.methods if source is None else source.methods
 
-    def make(timer: StageTimer, number: int) -> None:
+    def positions_of(number: int) -> Indices:
         positions = loader.position + number * size + np.arange(size, dtype=np.int64)
         if length is not None:  # the present epoch, whose order and files are open
             positions = loader.position // length * length + positions % length
+        return positions
+
+    def make(timer: StageTimer, number: int) -> None:
+        positions = positions_of(number)
         if source is not None:
             positions = timer.call("order", stream.samples, positions)
         rows = timer.call("gather", methods.gather_rows, positions)
@@ -137,7 +144,15 @@ def _windeck_batch(loader: Loader) -> Callable[[StageTimer, int], None]:
         if device is not None:
             timer.call("device", _copy, tensors, device)
 
-    return make
+    def gather_on_device(number: int) -> None:
+        build(positions_of(number))
+        synchronize()
+
+    def make_on_device(timer: StageTimer, number: int) -> None:
+        # With the order, whose samples are computed there for many batches at a time.
+        timer.call("gather", gather_on_device, number)
+
+    return make_on_device if isinstance(build, DeviceBatchBuilder) else make
 
 
 def _copy(tensors: Any, device: Any) -> Any:
