@@ -9,6 +9,10 @@ from torch import Tensor
 
 from windeck._util.options import explain_options
 from windeck.loader import Loader
+from windeck.sources import Source, Stream
+from windeck.windows import BalancedWindows, Windows
+from windeck.windows.device import DeviceWindows
+from windeck.windows.device_balanced import DeviceBalancedWindows
 
 __all__ = [
     "NEEDS_MASKS",
@@ -17,6 +21,7 @@ __all__ = [
     "check_no_codes",
     "is_observed",
     "loader_of",
+    "windows_of",
 ]
 
 #: The cure where a mask is missing.
@@ -72,7 +77,16 @@ class AdaptedLoader(Generic[T]):
         return f"{type(self).__name__}({self.loader!r})"
 
 
-def loader_of(data: Any, batch_size: int, options: Mapping[str, Any]) -> Loader:
+def windows_of(data: Source | Stream) -> Windows | None:
+    """Return the windows that balanced windows, or windows on a device, are made of; or None."""
+    while not isinstance(data, Windows):
+        if not isinstance(data, (BalancedWindows, DeviceWindows, DeviceBalancedWindows)):
+            return None
+        data = data.windows
+    return data
+
+
+def loader_of(data: Source | Stream, batch_size: int, options: Mapping[str, Any]) -> Loader:
     """Return a loader of windows, or of another source or stream.
 
     Raises
@@ -80,9 +94,11 @@ def loader_of(data: Any, batch_size: int, options: Mapping[str, Any]) -> Loader:
     ValueError
         For windows of another layout than ``"btc"``.
     """
-    layout = getattr(getattr(data, "windows", data), "layout", "btc")
-    if layout != "btc":
-        raise ValueError(f"`data` must have layout='btc', got windows with layout={layout!r}")
+    windows = windows_of(data)
+    if windows is not None and windows.layout != "btc":
+        raise ValueError(
+            f"`data` must have layout='btc', got windows with layout={windows.layout!r}"
+        )
     return Loader(data, batch_size=batch_size, **options)
 
 

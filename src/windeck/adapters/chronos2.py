@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from windeck._util.options import explain_options
-from windeck.adapters.adapted import AdaptedLoader, array_of, check_no_codes, loader_of
+from windeck.adapters.adapted import AdaptedLoader, array_of, check_no_codes, loader_of, windows_of
+from windeck.sources import Source, Stream
 
 __all__ = ["loader", "to_batch"]
 
 
 def loader(
-    data: Any, *, batch_size: int, output_patch_size: int, **options: Any
+    data: Source | Stream, *, batch_size: int, output_patch_size: int, **options: Any
 ) -> AdaptedLoader[dict[str, Any]]:
     """Return a loader of the keywords of a `Chronos2Model`, as `Chronos2Dataset` serves.
 
@@ -49,9 +50,11 @@ def loader(
     >>> batch["context"].shape, batch["future_target"].shape, batch["num_output_patches"]
     (torch.Size([16, 8]), torch.Size([16, 2]), 1)
     """
-    fill = getattr(getattr(data, "windows", data), "fill", math.nan)
-    if not math.isnan(fill):
-        raise ValueError(f"`data` must have fill=float('nan'), got windows with fill={fill}")
+    windows = windows_of(data)
+    if windows is not None and not math.isnan(windows.fill):
+        raise ValueError(
+            f"`data` must have fill=float('nan'), got windows with fill={windows.fill}"
+        )
     made = loader_of(data, batch_size, options)
     return AdaptedLoader(made, partial(to_batch, output_patch_size=output_patch_size))
 

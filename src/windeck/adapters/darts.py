@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from windeck.adapters.adapted import AdaptedLoader, check_no_codes, loader_of
 from windeck.loader import collate
+from windeck.sources import Source, Stream
 
 __all__ = ["TrainingDataset", "dataloader_kwargs"]
 
@@ -49,7 +50,7 @@ class TrainingDataset(AdaptedLoader[Any], IterableDataset[Any]):
     torch.Size([16, 2, 1])
     """
 
-    def __init__(self, data: Any, *, batch_size: int, **options: Any) -> None:
+    def __init__(self, data: Source | Stream, *, batch_size: int, **options: Any) -> None:
         from darts.utils.data import TorchTrainingDataset
 
         super().__init__(loader_of(data, batch_size, options), to_batch)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from windeck._util.options import explain_options
 from windeck.adapters.adapted import AdaptedLoader, array_of, is_observed, loader_of
+from windeck.sources import Source, Stream
 from windeck.table import Table
 
 __all__ = ["loader", "to_batch", "with_time_features"]
@@ -20,7 +21,7 @@ Batch = dict[str, Tensor]
 
 
 def loader(
-    data: Any, *, batch_size: int, names: Iterable[str] | None = None, **options: Any
+    data: Source | Stream, *, batch_size: int, names: Iterable[str] | None = None, **options: Any
 ) -> AdaptedLoader[Batch]:
     """Return a loader of training or validation batches for a torch estimator.
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from windeck.adapters.adapted import NEEDS_MASKS, AdaptedLoader, array_of, loader_of
-from windeck.windows.specification import ColumnRoles
+from windeck.adapters.adapted import NEEDS_MASKS, AdaptedLoader, array_of, loader_of, windows_of
+from windeck.sources import Source, Stream
 
 __all__ = ["loader"]
 
@@ -18,7 +18,9 @@ __all__ = ["loader"]
 _NEEDS_ROLES = "name it among the `keys` of the windows, or leave its columns out of their roles"
 
 
-def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[str, Any]]:
+def loader(
+    data: Source | Stream, *, batch_size: int, **options: Any
+) -> AdaptedLoader[dict[str, Any]]:
     """Return a loader of batches from which a training step cuts each window of windeck once.
 
     A batch is that of NeuralForecast for `batch_size` series with as many rows as a window. Make
@@ -65,15 +67,16 @@ def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[dict[
     """
     import pandas as pd
 
-    roles = getattr(getattr(data, "windows", data), "roles", None)
-    if not isinstance(roles, ColumnRoles):
+    windows = windows_of(data)
+    if windows is None:
         raise TypeError(f"`data` must be Windows or BalancedWindows, got a {type(data).__name__}")
+    roles = windows.roles
     if len(roles.target) != 1:
         raise ValueError(
             f"`data` must have one target column, got {', '.join(roles.target)}: multivariate "
             "models of NeuralForecast take all series of a time step together"
         )
-    codes = getattr(roles, "categorical", ())
+    codes = roles.categorical
     known, past, static = (
         sorted(names, key=codes.__contains__) for names in (roles.known, roles.past, roles.static)
     )

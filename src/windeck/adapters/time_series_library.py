@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from windeck.adapters.adapted import AdaptedLoader, array_of, check_no_codes, loader_of
+from windeck.sources import Source, Stream
 
 __all__ = ["loader", "to_batch"]
 
@@ -14,7 +15,9 @@ __all__ = ["loader", "to_batch"]
 SequenceBatch: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def loader(data: Any, *, batch_size: int, **options: Any) -> AdaptedLoader[SequenceBatch]:
+def loader(
+    data: Source | Stream, *, batch_size: int, **options: Any
+) -> AdaptedLoader[SequenceBatch]:
     """Return a loader of ``(seq_x, seq_y, seq_x_mark, seq_y_mark)``, as the library's own.
 
     Parameters
