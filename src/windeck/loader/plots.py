@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from windeck._util.plots import new_axes
 from windeck._util.validation import check_integer
+from windeck.loader.mixture import Mixture
+from windeck.sources import Indices, Stream
 
 __all__ = ["plot_steps"]
 
@@ -19,7 +21,35 @@ _MOST_SEQUENCES = 4_000
 Points: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
-def plot_steps(loader: Any, steps: int, ax: Any) -> Any:
+class DrawnLoader(Protocol):
+    """The members of a `windeck.Loader` that are read for a drawing."""
+
+    epochs: int | None
+    max_steps: int | None
+
+    @property
+    def stream(self) -> Stream: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def steps_left(self) -> int: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def samples(self, step: int, *, rank: int | None = None) -> Indices: ...
+
+    def documents(self, step: int, *, rank: int | None = None) -> list[list[Any]]: ...
+
+
+def plot_steps(loader: DrawnLoader, steps: int, ax: Any) -> Any:
     """Draw the samples of the next steps of a `Loader`; see `Loader.plot`."""
     many = check_integer("steps", steps, least=1)
     ax = new_axes(ax)
@@ -28,7 +58,7 @@ def plot_steps(loader: Any, steps: int, ax: Any) -> Any:
     is_mixture = found.shape[1] > 3
     # Of a mixture the part is the colour, else the rank is.
     colors = found[:, 2] if is_mixture else found[:, 1]
-    names = getattr(loader.stream, "names", None) if is_mixture else None
+    names = loader.stream.names if isinstance(loader.stream, Mixture) else None
     for number in np.unique(colors).tolist():
         chosen = found[colors == number]
         label = f"rank {number}" if names is None else names[number]
@@ -42,7 +72,7 @@ def plot_steps(loader: Any, steps: int, ax: Any) -> Any:
     return ax
 
 
-def _has_documents(loader: Any) -> bool:
+def _has_documents(loader: DrawnLoader) -> bool:
     """Return whether samples are sequences of documents: these are numbered in shuffled order."""
     try:
         loader.documents(loader.step, rank=0)
@@ -51,7 +81,7 @@ def _has_documents(loader: Any) -> bool:
     return True
 
 
-def _documents(loader: Any, steps: int) -> Points:
+def _documents(loader: DrawnLoader, steps: int) -> Points:
     """Return rows as `_samples`, with the number of the first document in place of the sample.
 
     Documents that are drawn are numbered in the order of their corpora.
@@ -67,7 +97,7 @@ def _documents(loader: Any, steps: int) -> Points:
     return points
 
 
-def _samples(loader: Any, steps: int, most: int = _MOST_POINTS) -> Points:
+def _samples(loader: DrawnLoader, steps: int, most: int = _MOST_POINTS) -> Points:
     """Return rows (step, rank, sample), or of a mixture (step, rank, part, sample)."""
     left = _steps_left(loader)
     if left == 0:
@@ -86,7 +116,7 @@ def _samples(loader: Any, steps: int, most: int = _MOST_POINTS) -> Points:
     return np.concatenate(parts)
 
 
-def _steps_left(loader: Any) -> int | None:
+def _steps_left(loader: DrawnLoader) -> int | None:
     """Return the steps until `epochs` or `max_steps` is reached; None without such an end."""
     ends = []
     if loader.max_steps is not None:

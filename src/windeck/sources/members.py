@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from windeck._util.text import plural
 from windeck.sources.protocols import (
     Batch,
-    BlockSource,
     Counts,
     DeviceSource,
     Expect,
@@ -54,7 +53,7 @@ T = TypeVar("T")
 
 def is_stream(data: object) -> TypeGuard[Stream]:
     """Return True for a stream, which has `epoch_length`, and False for a source."""
-    return _can_be_read(data, "epoch_length")
+    return _read(data, "epoch_length") is not _MISSING
 
 
 def source_members(data: object) -> SourceMembers:
@@ -158,31 +157,63 @@ def whole(data: object, rows: Batch) -> Batch:
 
 def present(data: object, batch: dict[str, T]) -> dict[str, T]:
     """Return a batch of arrays or tensors with the source's views in place of its buffers."""
-    shown: Callable[[dict[str, T]], dict[str, T]] | None = _offered(data, "present")
+    shown: Callable[[dict[str, T]], dict[str, T]] | None = _method(data, "present")
     return batch if shown is None else shown(batch)
 
 
 # Lookups of members by name.
 
 
+_MISSING: Any = object()
+#: Types of members that are true or false.
+_FLAGS = (bool, int, np.bool_)
+
+
+def _read(data: object, name: str) -> Any:
+    """Return a member, or `_MISSING`.
+
+    An AttributeError of another name in its property is the property's own, and raised.
+    """
+    try:
+        return getattr(data, name)
+    except AttributeError as error:
+        is_own = inspect.getattr_static(data, name, None) is not None
+        if is_own and error.name not in (None, name):
+            raise
+        return _MISSING
+
+
 def _has(data: object, name: str) -> bool:
     # Statically first: a fingerprint may be a property that takes time.
-    return inspect.getattr_static(data, name, None) is not None or hasattr(data, name)
+    return inspect.getattr_static(data, name, None) is not None or _read(data, name) is not _MISSING
 
 
-def _can_be_read(data: object, name: str) -> bool:
-    """Return True if a member has a value, which may be None; a property may raise."""
-    return hasattr(data, name)
+def _offered(data: object, name: str, *kinds: type) -> Any:
+    """Return a member, of one of some types if there are any; None if it is missing."""
+    found = _read(data, name)
+    if found is None or found is _MISSING:
+        return None
+    if kinds and not isinstance(found, kinds):
+        raise TypeError(
+            f"`{name}` of {type(data).__name__} is {found!r:.100}, expected a {kinds[0].__name__}"
+        )
+    return found
 
 
-def _offered(data: object, name: str) -> Any:
-    """Return a member; None if it is missing."""
-    return getattr(data, name, None)
+def _method(data: object, name: str) -> Callable[..., Any] | None:
+    """Return a method; None if it is missing."""
+    found = _read(data, name)
+    if found is None or found is _MISSING:
+        return None
+    if not callable(found):
+        raise TypeError(f"`{name}` of {type(data).__name__} is {found!r:.100}, expected a method")
+    method: Callable[..., Any] = found
+    return method
 
 
-def _required(data: object, name: str) -> Any:
+def _required(data: object, name: str) -> Callable[..., Any]:
     """Return a method; raise a TypeError if it is missing."""
-    found = _offered(data, name)
+    found = _method(data, name)
     if found is None:
         raise TypeError(f"{type(data).__name__} has no {name}()")
     return found
@@ -215,10 +246,10 @@ class BatchMethods:
         shown = data if presenter is None else presenter
         return cls(
             data,
-            _offered(data, "gather_rows") or _offered(data, "gather"),
-            _offered(shown, "whole"),
-            _offered(shown, "wholes"),
-            _offered(shown, "present"),
+            _method(data, "gather_rows") or _required(data, "gather"),
+            _method(shown, "whole"),
+            _method(shown, "wholes"),
+            _method(shown, "present"),
         )
 
     # Facts of `BatchOptions`; a gather alone needs the last one.
@@ -226,17 +257,17 @@ class BatchMethods:
     @cached_property
     def torch_dtypes(self) -> Mapping[str, str]:
         """Keys whose arrays hold the bits of a dtype that NumPy lacks, and that dtype."""
-        return _offered(self.data, "torch_dtypes") or {}
+        return _offered(self.data, "torch_dtypes", dict, Mapping) or {}
 
     @cached_property
     def supports_threads(self) -> bool:
         """True if `gather` takes ``threads=``."""
-        return bool(_offered(self.data, "supports_threads"))
+        return bool(_offered(self.data, "supports_threads", *_FLAGS))
 
     @cached_property
     def independent_rows(self) -> bool:
         """True if several batches may be gathered by one call."""
-        return bool(_offered(self.data, "independent_rows"))
+        return bool(_offered(self.data, "independent_rows", *_FLAGS))
 
     def gather_rows(self, indices: Indices, out: Batch | None = None, **options: Any) -> Batch:
         """Return the rows of a batch; a source need not take `out` or options that are not used.
@@ -302,17 +333,17 @@ class DeviceMethods:
     @classmethod
     def of(cls, data: object) -> DeviceMethods | None:
         """Look up the members of a source; None for a source that is not on a device."""
-        if not callable(_offered(data, "gather_tensors")):
+        if _method(data, "gather_tensors") is None:
             return None
         source = cast(DeviceSource, data)
         base = _offered(data, "base")
         rows = source if base is None else base
         return cls(
             source.device,
-            _offered(rows, "gather_row_tensors") or rows.gather_tensors,
-            _offered(data, "base_samples"),
-            _offered(data, "whole_tensors"),
-            _offered(data, "present"),
+            _method(rows, "gather_row_tensors") or rows.gather_tensors,
+            _method(data, "base_samples"),
+            _method(data, "whole_tensors"),
+            _method(data, "present"),
         )
 
 
@@ -336,9 +367,7 @@ class _Members:
 
     def explain_change(self, field: str, was: Any, now: Any) -> str | None:
         """Return the reason why a field of the fingerprint differs, or None."""
-        explain: Callable[[str, Any, Any], str | None] | None = _offered(
-            self._data, "explain_change"
-        )
+        explain = _method(self._data, "explain_change")
         return None if explain is None else explain(field, was, now)
 
     @property
@@ -355,12 +384,11 @@ class _Members:
         TypeError
             If the source does not state them.
         """
-        try:
-            found = cast(BlockSource, self._data).block_bytes
-        except AttributeError:
+        found = _offered(self._data, "block_bytes")
+        if found is None:
             raise TypeError(
                 f"{type(self._data).__name__} does not state its blocks by `block_bytes`"
-            ) from None
+            )
         return np.asarray(found, dtype=np.int64)
 
     def bytes_behind_blocks(self) -> Indices:
@@ -384,8 +412,7 @@ class SourceMembers(_Members):
     # Not in the constructor: an unpickled source that refers to its members is incomplete then.
     @cached_property
     def _at_epoch(self) -> Callable[..., Source] | None:
-        found: Callable[..., Source] | None = _offered(self.source, "at_epoch")
-        return found if callable(found) else None
+        return _method(self.source, "at_epoch")
 
     @property
     def is_shuffled_inside(self) -> bool:
@@ -408,23 +435,23 @@ class SourceMembers(_Members):
 
     def shuffled(self) -> Source:
         """Return the source that is served with ``shuffle=True``."""
-        shuffled: Callable[[], Source] | None = _offered(self.source, "shuffled")
+        shuffled: Callable[[], Source] | None = _method(self.source, "shuffled")
         return self.source if shuffled is None else shuffled()
 
     @property
     def has_rows(self) -> bool:
         """True if the source itself has `gather_rows`, and not only the sources of its epochs."""
-        return _offered(self.source, "gather_rows") is not None
+        return _method(self.source, "gather_rows") is not None
 
     def default_order(self, otherwise: OrderFactory) -> OrderFactory:
         """Return the source's order factory of ``shuffle=True``, or another one if it has none."""
-        found: OrderFactory | None = _offered(self.source, "default_order")
+        found: OrderFactory | None = _method(self.source, "default_order")
         return otherwise if found is None else found
 
     @property
     def expect(self) -> Expect | None:
         """The function to call before each gather, if any."""
-        found: Expect | None = _offered(self.source, "expect")
+        found: Expect | None = _method(self.source, "expect")
         return found
 
     @cached_property
@@ -434,7 +461,7 @@ class SourceMembers(_Members):
 
     def check_growth(self, larger: Source) -> None:
         """Raise a ValueError if a larger source does not continue this one."""
-        check: Callable[[Source], None] | None = _offered(self.source, "check_growth")
+        check: Callable[[Source], None] | None = _method(self.source, "check_growth")
         if check is not None:
             check(larger)
 
@@ -451,11 +478,11 @@ class SourceMembers(_Members):
     @property
     def counts_served(self) -> bool:
         """True if the source counts tokens and documents."""
-        return _offered(self.source, "count_served") is not None
+        return _method(self.source, "count_served") is not None
 
     def count_served(self, ranges: Indices, *, documents: bool) -> Counts:
         """Return tokens, documents begun, and documents finished in ranges of samples."""
-        count: Callable[..., Counts] | None = _offered(self.source, "count_served")
+        count: Callable[..., Counts] | None = _method(self.source, "count_served")
         return (None, None, None) if count is None else count(ranges, documents=documents)
 
     @cached_property
@@ -491,14 +518,12 @@ class StreamMembers(_Members):
 
     def fingerprint_at(self, position: int) -> Fingerprint:
         """Return the fields that a state at a position depends on."""
-        at: Callable[[int], Fingerprint] | None = _offered(self.stream, "fingerprint_at")
+        at: Callable[[int], Fingerprint] | None = _method(self.stream, "fingerprint_at")
         return self.stream.fingerprint if at is None else at(position)
 
     def without_retired(self, fields: Fingerprint, position: int) -> Fingerprint:
         """Return a saved fingerprint without what it has of data that were retired since."""
-        without: Callable[[Fingerprint, int], Fingerprint] | None = _offered(
-            self.stream, "without_retired"
-        )
+        without = _method(self.stream, "without_retired")
         return fields if without is None else without(fields, position)
 
     # Samples and documents.
@@ -530,7 +555,7 @@ class StreamMembers(_Members):
     @property
     def finds_epochs(self) -> bool:
         """True if the stream has `epoch_of`."""
-        return _offered(self.stream, "epoch_of") is not None
+        return _method(self.stream, "epoch_of") is not None
 
     def epoch_at(self, position: int) -> int:
         """Return the epoch of a position; raise a TypeError if the stream cannot."""
@@ -550,7 +575,7 @@ class StreamMembers(_Members):
     @property
     def finds_documents(self) -> bool:
         """True if the stream has `document_runs`."""
-        return _offered(self.stream, "document_runs") is not None
+        return _method(self.stream, "document_runs") is not None
 
     def document_runs(self, document: Any, *, at: int, epoch: int | None) -> Sequence[Any]:
         """Return epochs and positions of a document; raise a TypeError if the stream cannot."""
@@ -565,5 +590,5 @@ class StreamMembers(_Members):
     @property
     def served(self) -> Callable[..., Any] | None:
         """The method of `CountedStream`, or None."""
-        found: Callable[..., Any] | None = _offered(self.stream, "served")
+        found: Callable[..., Any] | None = _method(self.stream, "served")
         return found
