@@ -10,7 +10,7 @@ an epoch adds the order of sequences.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,16 +21,19 @@ from windeck._util.lru_cache import LRUCache
 from windeck._util.validation import check_integer
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import torch_dtype
-from windeck.documents.protocol import Int64s
+from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.epochs import PackedEpoch
-from windeck.packing.layout import DocumentOrder, Piece, SequenceOrder, check_run
+from windeck.packing.layout import (
+    DocumentOrder,
+    PackingLayout,
+    Piece,
+    SequenceOrder,
+    check_run,
+)
 from windeck.packing.mixed import MixedEpoch, epoch_layout
-from windeck.packing.options import DEVICE_EPOCHS, framed_sizes
+from windeck.packing.options import DEVICE_EPOCHS, Options, framed_sizes
 from windeck.packing.served import Counts
-from windeck.sources import Fingerprint
-
-if TYPE_CHECKING:
-    from windeck.packing.packing import PackedSequences
+from windeck.sources import Batch, Fingerprint, Source
 
 __all__ = ["DevicePackedEpoch", "DevicePackedSequences", "device_bytes"]
 
@@ -43,7 +46,35 @@ TOKENS_AT_A_TIME = 1 << 22
 _STORED = ("uint8", "uint16", "int32", "int64")
 
 
-class DevicePackedSequences:
+class HostSequences(Source, Protocol):
+    """The members of `windeck.PackedSequences` that are used on a device."""
+
+    options: Options
+    corpus: Corpus
+    _layout: PackingLayout
+
+    @property
+    def tokens_per_sample(self) -> int | None: ...
+
+    def at_epoch(self, epoch: int, *, seed: int = 0) -> PackedEpoch: ...
+
+    def shuffled(self) -> HostSequences: ...
+
+    def gather_rows(self, indices: Any, out: Batch | None = None) -> Batch: ...
+
+    def present(self, batch: dict[str, Any]) -> dict[str, Any]: ...
+
+    def check_growth(self, larger: object) -> None: ...
+
+    def explain_change(self, field: str, was: object, now: object) -> str | None: ...
+
+    def _device_bytes(self, dtype: str) -> int: ...
+
+
+SequencesT = TypeVar("SequencesT", bound=HostSequences)
+
+
+class DevicePackedSequences(Generic[SequencesT]):
     """The sequences of `PackedSequences.to`: a source whose batches are tensors on a device.
 
     Attributes
@@ -55,7 +86,7 @@ class DevicePackedSequences:
 
     def __init__(
         self,
-        packed: PackedSequences,
+        packed: SequencesT,
         device: torch.device | str,
         *,
         tokens: _FramedTokens | None = None,
@@ -95,7 +126,7 @@ class DevicePackedSequences:
         """
         return DevicePackedEpoch(self, epoch, seed)
 
-    def shuffled(self) -> DevicePackedSequences:
+    def shuffled(self) -> DevicePackedSequences[Any]:
         """Return the same documents in the mixed order, on the same tokens."""
         other = self.packed.shuffled()
         if other is self.packed:
@@ -158,7 +189,7 @@ class DevicePackedSequences:
 class DevicePackedEpoch:
     """The sequences of one epoch on a device, returned by `DevicePackedSequences.at_epoch`."""
 
-    def __init__(self, source: DevicePackedSequences, epoch: int, seed: int) -> None:
+    def __init__(self, source: DevicePackedSequences[Any], epoch: int, seed: int) -> None:
         self._source = source
         self.epoch = check_integer("epoch", epoch, most=2**64 - 1)
         self.seed = check_integer("seed", seed, most=2**64 - 1)
@@ -174,7 +205,8 @@ class DevicePackedEpoch:
 
     @property
     def _host(self) -> PackedEpoch:
-        return self._source.packed.at_epoch(self.epoch, seed=self.seed)
+        packed: HostSequences = self._source.packed
+        return packed.at_epoch(self.epoch, seed=self.seed)
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -279,7 +311,7 @@ class DevicePackedEpoch:
         return found
 
 
-def device_bytes(packed: PackedSequences) -> int:
+def device_bytes(packed: HostSequences) -> int:
     """Return the bytes that `packed` takes on a device, with the orders of two epochs."""
     return packed._device_bytes(_stored_dtype(packed))
 
@@ -304,7 +336,7 @@ class _FramedTokens(NamedTuple):
         return found.to(dtype) & 0xFFFF if self.dtype == "uint16" else found.to(dtype)
 
 
-def _stored_dtype(packed: PackedSequences) -> str:
+def _stored_dtype(packed: HostSequences) -> str:
     """Return the narrowest dtype that holds the tokens of all shards, by their dtypes."""
     options, corpus = packed.options, packed.corpus
     frame = [token for token in (options.bos, options.eos) if token is not None]
@@ -320,7 +352,7 @@ def _stored_dtype(packed: PackedSequences) -> str:
     return "int64"
 
 
-def _move(packed: PackedSequences, device: torch.device) -> _FramedTokens:
+def _move(packed: HostSequences, device: torch.device) -> _FramedTokens:
     """Copy the framed tokens of all shards to a device, some at a time."""
     options, corpus = packed.options, packed.corpus
     sizes, stored = framed_sizes(corpus, options.frame), _stored_dtype(packed)
@@ -376,7 +408,7 @@ class _PaddedSequences(NamedTuple):
 
 
 def _padded_sequences(
-    packed: PackedSequences, tokens: _FramedTokens, device: torch.device
+    packed: HostSequences, tokens: _FramedTokens, device: torch.device
 ) -> _PaddedSequences:
     """Copy the segments of all sequences. O(documents + sequences) time and memory."""
     layout: Any = packed._layout
@@ -424,7 +456,7 @@ class _EpochOrder(NamedTuple):
     sequences: torch.Tensor | None
 
 
-def _epoch_order(source: DevicePackedSequences, epoch: int, seed: int) -> _EpochOrder:
+def _epoch_order(source: DevicePackedSequences[Any], epoch: int, seed: int) -> _EpochOrder:
     layout = epoch_layout(source.packed._layout, epoch, seed)
     tokens, device = source._tokens, source.device
     if source._padded is not None:

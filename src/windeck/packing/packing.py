@@ -408,7 +408,7 @@ class PackedSequences(PackedRows):
         """Return ``tokens`` (k, L + 1), ``position_ids`` and, if it is made, ``targets_mask``."""
         return self._first.gather_rows(indices, out, threads)
 
-    def to(self, device: Any) -> DevicePackedSequences:
+    def to(self, device: Any) -> DevicePackedSequences[PackedSequences]:
         """Return these sequences as a source on a device: its batches are tensors, made there.
 
         The framed tokens are copied once, in as few bytes as their stored dtype allows. A `Loader`
