@@ -33,7 +33,7 @@ def imports_through_packages(module: str, program: str) -> Iterator[str]:
 
 
 def test_no_module_imports_names_from_a_package_that_has_it() -> None:
-    found = []
+    found: list[str] = []
     for path in FILES:
         module = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
         found += imports_through_packages(module, path.read_text(encoding="utf-8"))
