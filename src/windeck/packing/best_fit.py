@@ -16,6 +16,7 @@ from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.counting import CorpusPasses
 from windeck.packing.layout import (
     DocumentLocation,
+    PackingLayout,
     Piece,
     RowPieces,
     TooManyParts,
@@ -47,7 +48,7 @@ class Bins(NamedTuple):
     sequence_of: Int64s
 
 
-class BestFitPacking:
+class BestFitPacking(PackingLayout):
     """Sequences of whole documents, in any epoch.
 
     O(shards) memory, and for every live shard 8 bytes per document and 16 per piece. Live shards
@@ -76,6 +77,21 @@ class BestFitPacking:
     def at_epoch(self, epoch: int, seed: int) -> BestFitEpoch:
         """Return the layout of one epoch. O(shards) time."""
         return BestFitEpoch(self, epoch, seed)
+
+    @property
+    def tokens_per_sample(self) -> None:
+        """None: sequences have different numbers of padding tokens."""
+        return None
+
+    @property
+    def tail(self) -> int:
+        """0: the last sequence is padded."""
+        return 0
+
+    def device_numbers(self, documents: int) -> tuple[int, int]:
+        """Return the int64 numbers on a device: those of all pieces, and the order of sequences."""
+        # A document has one piece more each time that it is cut, which fills a sequence.
+        return 2 * (documents + self.samples) + self.samples, self.samples
 
     def fitted(self, shard: int) -> FittedShard:
         """Return the sequences of a shard."""

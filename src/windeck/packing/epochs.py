@@ -25,7 +25,7 @@ from windeck.packing.layout import (
 )
 from windeck.packing.mixed import epoch_layout
 from windeck.packing.served import Counts, as_ranges
-from windeck.packing.shard_shuffle import ShardShuffle, ShardShuffleEpoch
+from windeck.packing.shard_shuffle import ShardShuffleEpoch
 from windeck.sources import Batch, Fingerprint, Order, empty_rows
 from windeck.sources.protocols import Expect
 
@@ -130,9 +130,7 @@ class PackedEpoch(PackedRows):
 
         A stream calls it before it gathers them.
         """
-        layout = self._layout
-        reads_ahead = isinstance(layout, ShardShuffle) and layout.plan_reads is not None
-        return self._expect if reads_ahead else None
+        return self._expect if self._layout.reads_ahead else None
 
     def _expect(self, epochs: Sequence[tuple[Order, Int64s]], following: object) -> None:
         contents = self._contents
@@ -203,7 +201,7 @@ class PackedEpoch(PackedRows):
     @property
     def tokens_per_sample(self) -> int | None:
         """Targets of every sequence; see `PackedSequences.tokens_per_sample`."""
-        return None if self._layout.options.padded else self._layout.options.length
+        return self._layout.tokens_per_sample
 
     def __repr__(self) -> str:
         return f"PackedEpoch({len(self):,} sequences, epoch={self.epoch}, seed={self.seed})"

@@ -19,6 +19,7 @@ from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.counting import BLOCK_SIZE, CorpusPasses, base_order
 from windeck.packing.layout import (
     DocumentLocation,
+    PackingLayout,
     Piece,
     RowPieces,
     TooManyParts,
@@ -62,7 +63,7 @@ class ShuffledBlock(NamedTuple):
     is_large: bool
 
 
-class GlobalShuffle:
+class GlobalShuffle(PackingLayout):
     """Sequences of a corpus in any epoch, with documents shuffled across all shards.
 
     Memory is 8 bytes per 1,024 documents for each seed, half a byte more for each epoch, and the
@@ -94,6 +95,10 @@ class GlobalShuffle:
 
         found: _core.PartOrder = self._indices.get(seed, create)
         return found
+
+    def build_index(self, seed: int) -> None:
+        """Create the sums of the blocks of a seed, by a pass over the lengths of all documents."""
+        self.index(seed)
 
     def kept(self, seed: int) -> _core.PartOrder:
         """Return the kept documents of the blocks of a seed.

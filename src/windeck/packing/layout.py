@@ -103,7 +103,10 @@ class SequenceOrder(EpochLayout, Protocol):
 
 
 class PackingLayout(Protocol):
-    """The documents in the sequences of any epoch."""
+    """The documents in the sequences of any epoch.
+
+    Packing strategies inherit what they do not change: sequences of equally many tokens.
+    """
 
     samples: int
     tokens: int
@@ -111,10 +114,36 @@ class PackingLayout(Protocol):
     positions_per_sequence: int
     documents: Corpus
     options: Options
+    #: Tokens of padding in an epoch.
+    padding: int = 0
+    #: True if shards are read ahead in the order of an epoch.
+    reads_ahead: bool = False
 
     def at_epoch(self, epoch: int, seed: int, /) -> EpochLayout:
         """Return the layout of one epoch."""
         ...
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Targets of every sequence, without padding; None if they differ."""
+        return self.options.length
+
+    @property
+    def tail(self) -> int:
+        """Tokens at the end of an epoch that fill no sequence."""
+        return self.tokens - self.samples * self.options.stride - self.options.overlap
+
+    def build_index(self, seed: int) -> None:
+        """Create what epochs of a seed need, if that takes a pass over the corpus."""
+        return
+
+    def known_sums(self) -> dict[int, Int64s]:
+        """Return what such passes found, by seed, for pickles."""
+        return {}
+
+    def device_numbers(self, documents: int) -> tuple[int, int]:
+        """Return the int64 numbers that documents take on a device: once, and for each epoch."""
+        return 0, 2 * documents + 1 + self.samples * self.options.is_mixed
 
 
 class TooManyParts(Exception):

@@ -307,8 +307,8 @@ class PackedSequences(PackedRows):
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"corpus": self.corpus, "options": self.options, "_resources": self._resources}
-        indexed = self._layout.known_sums() if isinstance(self._layout, GlobalShuffle) else {}
-        return {**kept, "counted": self._passes.known_counts, "indexed": indexed}
+        counted, indexed = self._passes.known_counts, self._layout.known_sums()
+        return {**kept, "counted": counted, "indexed": indexed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         found = [state.pop(name) for name in ("counted", "indexed")]
@@ -370,8 +370,7 @@ class PackedSequences(PackedRows):
         One pass over the lengths of all documents, in parallel, with a progress bar if `progress`
         is given. 8 bytes per 1,024 documents. With `cache`, an existing index is read instead.
         """
-        if isinstance(self._layout, GlobalShuffle):
-            self._layout.index(check_integer("seed", seed, most=2**64 - 1))
+        self._layout.build_index(check_integer("seed", seed, most=2**64 - 1))
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -471,11 +470,7 @@ class PackedSequences(PackedRows):
 
     def _device_bytes(self, dtype: str) -> int:
         """Return the bytes on a device if tokens are stored there in this dtype."""
-        documents, sequences = int(self.corpus.shard_documents.sum()), len(self)
-        stored, orders = 0, 2 * documents + 1 + sequences * self.options.is_mixed
-        if self.options.padded:
-            # A document is in one segment more each time that it is cut, which fills a sequence.
-            stored, orders = 2 * (documents + sequences) + sequences, sequences
+        stored, orders = self._layout.device_numbers(int(self.corpus.shard_documents.sum()))
         tokens = self._layout.tokens * np.dtype(dtype).itemsize
         return tokens + 8 * (stored + DEVICE_EPOCHS * orders)
 
@@ -583,7 +578,7 @@ class PackedSequences(PackedRows):
     @property
     def tokens_per_sample(self) -> int | None:
         """Targets of every sequence, without padding; None if they differ because of it."""
-        return None if self.options.padded else self.options.length
+        return self._layout.tokens_per_sample
 
     # --- configuration and reports -----------------------------------------------------------
 
@@ -608,8 +603,6 @@ class PackedSequences(PackedRows):
         """Numbers of sequences, documents, tokens and padding tokens in an epoch."""
         layout, options = self._layout, self.options
         stored, kept = int(self.corpus.shard_documents.sum()), int(self.corpus.shard_kept.sum())
-        served = layout.samples * options.stride + options.overlap
-        tail = 0 if options.padded else layout.tokens - served
         return PackingReport(
             sequences=layout.samples,
             sequence_length=options.length,
@@ -617,8 +610,8 @@ class PackedSequences(PackedRows):
             filtered=stored - kept,
             tokens=layout.tokens,
             frames=kept * options.frame,
-            tail=tail,
-            padding=layout.padding if isinstance(layout, BestFitPacking) else 0,
+            tail=layout.tail,
+            padding=layout.padding,
             sequence_frames=layout.samples * options.sequence_frame,
             device_bytes=self._device_bytes(options.dtype),
         )

@@ -12,6 +12,7 @@ from windeck.documents.protocol import Corpus, Int64s
 from windeck.packing.corpora import CorpusMembers
 from windeck.packing.layout import (
     DocumentLocation,
+    PackingLayout,
     Piece,
     RowPieces,
     TooManyParts,
@@ -35,7 +36,7 @@ __all__ = ["SHARDS", "ShardShuffle", "ShardShuffleEpoch"]
 SHARDS, _DOCUMENTS = 1, 2
 
 
-class ShardShuffle:
+class ShardShuffle(PackingLayout):
     """Sequences of a corpus in any epoch, with documents shuffled within their shard.
 
     O(shards) memory, and 8 bytes per document of every live shard.
@@ -45,6 +46,7 @@ class ShardShuffle:
         self.documents, self.options = documents, options
         self.live, self.threads = live, threads
         self.plan_reads = CorpusMembers(documents).plan_reads
+        self.reads_ahead = self.plan_reads is not None
         self._placed = LRUCache(live.limit)
         self.sizes = framed_sizes(documents, options.frame)
         self.parts = _core.PartOrder(self.sizes)
