@@ -32,7 +32,7 @@ def draws(windows: int, batch: int) -> Draw:
 def one_series(columns: list[Array], steps: int, **options: Any) -> Any:
     """A gather of one field, x, over one series; a window at every row."""
     rows = len(columns[0])
-    field = _core.Field("x", [_core.Column(c) for c in columns], segments=[(0, steps)], **options)
+    field = _core.Field("x", [_core.Column(c) for c in columns], step_spans=[(0, steps)], **options)
     index = _core.WindowIndex(np.array([0]), np.array([rows - steps + 1]), 1)
     return _core.Gather(index, np.array([0, rows]), [field])
 

@@ -74,7 +74,7 @@ def order_of(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def chunks(folder: Path, order: list[tuple[str, int, int]]) -> Iterator[list[int]]:
-    """Documents one by one as lists of at most 1,024 ints, the last with EOS behind it."""
+    """Documents one by one as lists of at most 1,024 ints, the last with EOS after it."""
     opened: tuple[Path, Any] | None = None
     for dataset, part, document in order:
         path = folder / f"dataset={dataset}" / f"t.part{part}.arrow"

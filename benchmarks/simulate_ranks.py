@@ -55,7 +55,7 @@ def main() -> None:
     half, odd = args.ranks // 2, args.ranks * 3 // 4
     for name, options in orders.items():
         packed = wd.PackedSequences(Sizes(tokens), sequence_length=length, **options)
-        # Those of a group and the one behind it, on average, and half as many again.
+        # The bytes of a shard group and of the next block, on average, and half as many again.
         group = 1.5 * float(packed.block_bytes.mean()) * (1 + options.get("mixed_shards", 8))
         print(f"{args.shards:,} shards, {len(packed):,} sequences, order {name}")
         print("| lanes | unit | ranks | batch size | groups kept | of the data | GB a rank |")
@@ -67,16 +67,16 @@ def main() -> None:
             loader = wd.Loader(packed, order=order, batch_size=batch, seed=1)
             for world, size in ((args.ranks, batch), (half, 2 * batch), (odd, batch)):
                 groups = 2 * max(1, lanes // world)
-                plan = loader.explain_io(
+                report = loader.explain_io(
                     world_size=world,
                     batch_size=size,
                     ranks=np.linspace(0, world - 1, args.sampled).astype(int).tolist(),
                     resident_bytes=int(groups * group),
                 )
-                each = float(np.mean(list(plan.bytes_read.values()))) / 1e9
+                each = float(np.mean(list(report.bytes_read.values()))) / 1e9
                 print(
                     f"| {lanes or 'none'} | {unit or ''} | {world} | {size} | {groups} | "
-                    f"{plan.ratio:.3g}x | {each:.3g} |"
+                    f"{report.ratio:.3g}x | {each:.3g} |"
                 )
 
 

@@ -44,7 +44,7 @@ ranks through ranges of so many are translations or mirror images of one another
 
 Defects that are **not** repeated:
 
-* An empty document is passed over. There, the walk does not move on behind it, so that it draws the
+* An empty document is passed over. There, the walk does not move on after it, so that it draws the
   same empty document until the file's turn is over, and the rest of the file is lost.
 * A document that is nothing but one strip token counts as empty; there, it ends the run.
 * Every epoch begins with the state seed + rank, resumed or not. There, a resumed process carries

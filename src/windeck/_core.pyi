@@ -281,7 +281,7 @@ class DocumentRun:
     Parameters
     ----------
     documents : TokenShard or DocumentBlock
-        The source of the documents; the run holds a reference to it.
+        The source of the documents; the document run holds a reference to it.
     seed, epoch : int, optional
         For a shard: the order is Permutation(documents, seed=seed, epoch=epoch), or that of the file
         if the seed is None.
@@ -318,11 +318,11 @@ class DocumentRun:
         ...
     def extent(self, document: typing.Any) -> tuple[int, int]:
         """
-        Return (start, stop) of a document in the tokens of the run; for a block, of a place.
+        Return (start, stop) of a document in the tokens of the document run; for a block, of a place.
         """
     def spans(self, start: typing.Any, length: typing.Any) -> tuple:
         """
-        Return the ranges of framed documents that the tokens [start, start + length) of the run consist of, as (documents, starts, stops), int64 each.
+        Return the ranges of framed documents that the tokens [start, start + length) of the document run consist of, as (documents, starts, stops), int64 each.
         """
     @property
     def total(self) -> int:
@@ -331,9 +331,9 @@ class DocumentRun:
         """
 class BestFit:
     """
-    Sequences of at most `capacity` tokens, packed with best fit from the whole documents of a run. Each document in turn goes into the open sequence with the least room that suffices, of these the one opened last, or else into a new one. A longer document is cut into pieces that overlap by `overlap` tokens, 0 or 1. O(documents log documents).
+    Sequences of at most `capacity` tokens, packed with best fit from the whole documents of a document run. Each document in turn goes into the open sequence with the least room that suffices, of these the one opened last, or else into a new one. A longer document is cut into pieces that overlap by `overlap` tokens, 0 or 1. O(documents log documents).
     """
-    def __init__(self, run: DocumentRun, capacity: typing.Any, overlap: typing.Any = 1) -> None:
+    def __init__(self, document_run: DocumentRun, capacity: typing.Any, overlap: typing.Any = 1) -> None:
         ...
     def __len__(self) -> int:
         ...
@@ -341,7 +341,7 @@ class BestFit:
         ...
     def sequences_with(self, start: typing.Any, stop: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
-        Return the sequences that hold any of the tokens [start, stop) of the run, int64[m], ascending.
+        Return the sequences that hold any of the tokens [start, stop) of the document run, int64[m], ascending.
         """
     @property
     def tokens(self) -> int:
@@ -562,8 +562,8 @@ class Field:
         The key in the batch; a field with a mask also gives "<name>_mask".
     columns : sequence of Column
         The channels, in order.
-    segments : sequence of (offset, length)
-        The steps of each segment are the rows anchor + offset + j * dilation, 0 <= j < length.
+    step_spans : sequence of (offset, length)
+        The steps of each step span are the rows anchor + offset + j * dilation, 0 <= j < length.
     dilation : int
         Rows from one step to the next, 1 or more.
     layout : str
@@ -588,7 +588,7 @@ class Field:
     TypeError, ValueError
         Arguments that are not valid, or do not fit each other; some are checked by Gather.
     """
-    def __init__(self, name: str, columns: typing.Any, *, segments: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window', fill_nan: bool = False) -> None:
+    def __init__(self, name: str, columns: typing.Any, *, step_spans: typing.Any, dilation: typing.Any = 1, layout: str = 'btc', dtype: str = 'float32', mask: bool = False, fill: typing.Any = 0.0, scale: typing.Any = None, shift: typing.Any = None, anchor: str = 'window', fill_nan: bool = False) -> None:
         ...
     def __reduce__(self) -> tuple:
         ...
@@ -627,7 +627,7 @@ class Gather:
     >>> from windeck._core import Column, Field, Gather, WindowIndex
     >>> load = Column(np.arange(6.0))
     >>> index = WindowIndex(np.array([0]), np.array([6]), 1)
-    >>> past = Field("past", [load], segments=[(0, 2)], layout="bt", mask=True, fill=-1)
+    >>> past = Field("past", [load], step_spans=[(0, 2)], layout="bt", mask=True, fill=-1)
     >>> batch = Gather(index, np.array([0, 6]), [past]).gather([2, 5])
     >>> batch["past"].tolist(), batch["past_mask"].tolist()
     ([[2.0, 3.0], [5.0, -1.0]], [[True, True], [True, False]])
@@ -1351,7 +1351,7 @@ class TokenShard:
         stream : object with __arrow_c_stream__
             A column over the Arrow C data interface: a pyarrow ChunkedArray, a table of one column. Each
             row of a list, large_list or fixed_size_list of integers is a document, a null row an empty
-            document. In a column of integers each chunk is a document; pass a ChunkedArray then, since a
+            document. In a column of integers each array is a document; pass a ChunkedArray then, since a
             pyarrow table drops empty chunks.
         strip, min_length, name
             As in `from_arrays`.
@@ -1429,18 +1429,18 @@ class WindowIndex:
     """
     WindowIndex(first, count, stride, *, series=None, keep=None)
     
-    An index of windows in runs: candidate j of run r starts at row first[r] + j * stride.
+    An index of windows in window runs: candidate j of window run r starts at row first[r] + j * stride.
     
     Parameters
     ----------
     first : int64[R]
-        The start row of the first candidate of each run; may be before its series.
+        The start row of the first candidate of each window run; may be before its series.
     count : int64[R]
-        The number of candidates in each run, 0 or more.
+        The number of candidates in each window run, 0 or more.
     stride : int
         The rows from one candidate to the next, 1 or more.
     series : int64[R], optional
-        The series of each run; by default run r is series r.
+        The series of each window run; by default window run r is series r.
     keep : uint8[ceil(sum(count) / 8)], optional
         Bitmap over all candidates in order, least significant bit first: 1 keeps the candidate.
     
@@ -1449,7 +1449,7 @@ class WindowIndex:
     TypeError
         An array with another dtype.
     ValueError
-        A stride below 1, a negative count or series, lengths that differ, a window in two runs.
+        A stride below 1, a negative count or series, lengths that differ, a window in two window runs.
     OverflowError
         Rows or a number of windows beyond 2**63 - 1.
     
@@ -1590,7 +1590,7 @@ def crc32c_joined(first: typing.Any, second: typing.Any, second_size: typing.Any
     """
 def cu_seqlens(position_ids: typing.Any, batches: typing.Any = 1) -> list:
     """
-    Return the bounds of the segments of each of `batches` flattened batches, which position_ids are of end to end, as a list of int32[m]: 0, the positions after the first where the ids are 0, and the number of ids. Within a segment they count up from 0. Aligned to 64 bytes. O(segments) time.
+    Return the bounds of the pieces of each of `batches` flattened batches, which position_ids are of end to end, as a list of int32[m]: 0, the positions after the first where the ids are 0, and the number of ids. Within a piece they count up from 0. Aligned to 64 bytes. O(pieces) time.
     """
 def default_threads() -> int:
     """
@@ -1602,24 +1602,24 @@ def empty_rows(layout: typing.Any, count: typing.SupportsIndex) -> dict:
     """
 def fit_pieces(fits: collections.abc.Sequence, fit_of: typing.Any, sequences: typing.Any) -> tuple:
     """
-    Return the pieces of rows as (row_offsets, run_of, starts, lengths), where row r is sequence sequences[r] of fit fit_of[r].
+    Return the pieces of rows as (row_offsets, document_run_of, starts, lengths), where row r is sequence sequences[r] of fit fit_of[r].
     """
 def hash_words(*args: typing.SupportsIndex) -> int:
     """
     Hash 64-bit words to one, as in cpp/include/windeck/base/hash.hpp: keys of different words are independent.
     """
-def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing.Any, starts: typing.Any, lengths: typing.Any, *, sequence_length: typing.Any, dtype: typing.Any = 'int64', pad: typing.Any = None, bos: typing.Any = None, eos: typing.Any = None, out: typing.Any = None, threads: typing.Any = 1) -> dict:
+def pack(document_runs: collections.abc.Sequence, row_offsets: typing.Any, document_run_of: typing.Any, starts: typing.Any, lengths: typing.Any, *, sequence_length: typing.Any, dtype: typing.Any = 'int64', pad: typing.Any = None, bos: typing.Any = None, eos: typing.Any = None, out: typing.Any = None, threads: typing.Any = 1) -> dict:
     """
-    Return a batch of rows made of pieces of runs.
+    Return a batch of rows made of pieces of document runs.
     
     Parameters
     ----------
-    runs : sequence of DocumentRun
-        The runs that pieces refer to.
+    document_runs : sequence of DocumentRun
+        The document runs that pieces refer to.
     row_offsets : int64[k + 1]
         Row r has the pieces row_offsets[r] to row_offsets[r + 1].
-    run_of, starts, lengths : int64[p]
-        Piece j has the `lengths[j]` tokens of run run_of[j] from starts[j] on.
+    document_run_of, starts, lengths : int64[p]
+        Piece j has the `lengths[j]` tokens of document run document_run_of[j] from starts[j] on.
     sequence_length : int
         L: a row has L + 1 tokens and L position_ids.
     dtype : str
@@ -1645,7 +1645,7 @@ def pack(runs: collections.abc.Sequence, row_offsets: typing.Any, run_of: typing
     Raises
     ------
     TypeError, ValueError, KeyError
-        Arrays that are not valid, pieces outside their runs, rows of a wrong length; nothing is
+        Arrays that are not valid, pieces outside their document runs, rows of a wrong length; nothing is
         written. ValueError also for a token that the dtype cannot hold, with its document; the contents
         of `out` are then unspecified.
     OSError

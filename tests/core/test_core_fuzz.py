@@ -87,9 +87,9 @@ def try_gather(seed: int) -> str:
     named = "bfloat16" if dtype == "bfloat16" else None
     columns = [_core.Column(v, dtype=named, name="c") for v in values]
     out_dtype = dtype if rng.random() < 0.6 else str(rng.choice(cases.DTYPES))
-    segments = [(number(rng, -4, 9), number(rng, 0, 7)) for _ in range(int(rng.integers(0, 3)))]
+    step_spans = [(number(rng, -4, 9), number(rng, 0, 7)) for _ in range(int(rng.integers(0, 3)))]
     options: dict[str, Any] = {
-        "segments": segments,
+        "step_spans": step_spans,
         "dilation": number(rng, 1, 4),
         "dtype": out_dtype,
         "layout": str(rng.choice(["btc", "bct"])),
@@ -155,7 +155,7 @@ def test_columns_of_any_layout_in_memory(seed: int) -> None:
         forms = [record["v"], plain[::-1].copy()[::-1], np.repeat(plain, 2)[::2]]
         index = _core.WindowIndex(np.array([-2]), np.array([30]), 1)
         for layout, out in (("btc", dtype), ("bct", "float64"), ("btc", "float32")):
-            options: dict[str, Any] = {"segments": [(0, 5)], "layout": layout, "dtype": out}
+            options: dict[str, Any] = {"step_spans": [(0, 5)], "layout": layout, "dtype": out}
             batches = []
             for form in (plain, *forms):
                 columns = [_core.Column(form), _core.Column(form)]

@@ -31,7 +31,7 @@ def column(values: Any = None, **options: Any) -> Any:
 
 
 def field(columns: Any = None, **options: Any) -> Any:
-    options = {"segments": [(0, 4)], "dtype": "float64", **options}
+    options = {"step_spans": [(0, 4)], "dtype": "float64", **options}
     return _core.Field("past", [column()] if columns is None else columns, **options)
 
 
@@ -84,7 +84,7 @@ def test_out_is_written_and_returned() -> None:
 
 def test_a_fresh_batch_is_aligned_writable_and_its_own() -> None:
     gather = small(
-        [field(mask=True, dtype="float32"), _core.Field("n", [column()], segments=[(0, 1)])]
+        [field(mask=True, dtype="float32"), _core.Field("n", [column()], step_spans=[(0, 1)])]
     )
     first, second = gather.gather(np.arange(5)), gather.gather(np.arange(5))
     for key, value in first.items():
@@ -169,7 +169,7 @@ def test_threads_change_nothing(threads: int | None) -> None:
     values = rng.normal(size=(5000, 6))
     values[rng.random(values.shape) < 0.05] = np.nan
     columns = [_core.Column(values[:, c]) for c in range(6)]
-    fields = [_core.Field("x", columns, segments=[(0, 50)], mask=True, scale=np.arange(1.0, 7.0))]
+    fields = [_core.Field("x", columns, step_spans=[(0, 50)], mask=True, scale=np.arange(1.0, 7.0))]
     index = _core.WindowIndex(np.array([0]), np.array([4951]), 1)
     gather = _core.Gather(index, np.array([0, 5000]), fields)
     indices = rng.integers(0, len(index), 999)
@@ -187,7 +187,7 @@ def test_long_windows_are_cut_into_blocks() -> None:
     for stored in (values, np.asfortranarray(values)):
         columns = [_core.Column(stored[:, c]) for c in range(70)]
         fields = [
-            _core.Field(layout, columns, segments=[(0, 4000)], layout=layout, dtype="float64")
+            _core.Field(layout, columns, step_spans=[(0, 4000)], layout=layout, dtype="float64")
             for layout in ("btc", "bct")
         ]
         index = _core.WindowIndex(np.array([0]), np.array([5001]), 1)
@@ -199,7 +199,7 @@ def test_long_windows_are_cut_into_blocks() -> None:
 
 def test_integers_are_rounded_half_to_even_and_checked() -> None:
     values = np.array([0.5, 1.5, 2.5, -0.5, 127.4] + [0.0] * 35)
-    gather = small([field([column(values)], segments=[(0, 5)], dtype="int8")])
+    gather = small([field([column(values)], step_spans=[(0, 5)], dtype="int8")])
     assert gather.gather([0])["past"].ravel().tolist() == [0, 2, 2, 0, 127]
     values[4] = 127.5
     with pytest.raises(
@@ -210,7 +210,7 @@ def test_integers_are_rounded_half_to_even_and_checked() -> None:
     values[4] = np.nan
     with pytest.raises(ValueError, match=r"holds nan at row 4, which int8 cannot hold"):
         gather.gather([0])
-    masked = small([field([column(values)], segments=[(0, 5)], dtype="int8", mask=True, fill=-3)])
+    masked = small([field([column(values)], step_spans=[(0, 5)], dtype="int8", mask=True, fill=-3)])
     assert masked.gather([0])["past"].ravel().tolist() == [0, 2, 2, 0, -3]
 
 
@@ -243,7 +243,7 @@ def test_rows_that_overlap_in_memory(dilation: int, dtype: str) -> None:
     lags = np.lib.stride_tricks.sliding_window_view(values, 4)
     for width in (1, 2, 3, 4):
         columns = [_core.Column(lags[:, c]) for c in range(width)]
-        options: dict[str, Any] = {"segments": [(0, 5)], "dilation": dilation, "dtype": dtype}
+        options: dict[str, Any] = {"step_spans": [(0, 5)], "dilation": dilation, "dtype": dtype}
         gather = small([field(columns, fill=-1.0, **options)])
         found = gather.gather([0, 15, 19])["past"]
         for b, start in enumerate((0, 15, 19)):
@@ -254,14 +254,16 @@ def test_rows_that_overlap_in_memory(dilation: int, dtype: str) -> None:
 
 def test_static_fields_read_the_first_row_of_the_series() -> None:
     static = _core.Field(
-        "static", [column()], segments=[(0, 1)], layout="bc", dtype="float64", anchor="series"
+        "static", [column()], step_spans=[(0, 1)], layout="bc", dtype="float64", anchor="series"
     )
     batch = small([static]).gather([19, 25])
     assert batch["static"].tolist() == [[0.0], [30.0]]
 
 
 def test_a_field_of_one_value_has_the_axis_of_the_batch_alone() -> None:
-    one = _core.Field("one", [column()], segments=[(1, 1)], layout="b", dtype="float64", mask=True)
+    one = _core.Field(
+        "one", [column()], step_spans=[(1, 1)], layout="b", dtype="float64", mask=True
+    )
     batch = small([one]).gather([3, 19])
     assert batch["one"].tolist() == [6.0, 0.0]
     assert batch["one_mask"].tolist() == [True, False]
@@ -290,12 +292,12 @@ BAD_FIELDS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"anchor": "row"}, ValueError, "anchor is 'row', expected one of 'window', 'series'"),
     ({"dilation": 0}, ValueError, "dilation is 0, expected an integer from 1"),
     ({"dilation": 1.5}, TypeError, "dilation is of type float, expected an integer"),
-    ({"segments": []}, ValueError, "has no steps"),
-    ({"segments": [(0, -1)]}, ValueError, "length of a segment is -1"),
-    ({"segments": [(0, 2**50)]}, ValueError, "expected 0 to 2\\^40 steps"),
-    ({"segments": [(2**62, 3)]}, ValueError, "has rows beyond 2\\^62"),
-    ({"segments": [(0, 3)], "dilation": 2**62}, ValueError, "has rows beyond 2\\^62"),
-    ({"segments": [3]}, TypeError, r"segments holds 3, expected pairs \(offset, length\)"),
+    ({"step_spans": []}, ValueError, "has no steps"),
+    ({"step_spans": [(0, -1)]}, ValueError, "length of a step span is -1"),
+    ({"step_spans": [(0, 2**50)]}, ValueError, "expected 0 to 2\\^40 steps"),
+    ({"step_spans": [(2**62, 3)]}, ValueError, "has rows beyond 2\\^62"),
+    ({"step_spans": [(0, 3)], "dilation": 2**62}, ValueError, "has rows beyond 2\\^62"),
+    ({"step_spans": [3]}, TypeError, r"step_spans holds 3, expected pairs \(offset, length\)"),
     ({"scale": np.ones(2)}, ValueError, r"scale has shape \(2,\), expected \(columns,\)"),
     ({"scale": np.ones((3, 1))}, ValueError, "has 3 entries of scale, expected 2"),
     ({"shift": np.ones(1, np.float32)}, TypeError, "shift has dtype float32, expected float64"),
@@ -346,7 +348,7 @@ def test_bad_bounds_and_names() -> None:
     with pytest.raises(ValueError, match="two arrays of the batch are called 'past'"):
         small([field(), field()])
     with pytest.raises(ValueError, match="two arrays of the batch are called 'start'"):
-        small([_core.Field("start", [column()], segments=[(0, 1)])])
+        small([_core.Field("start", [column()], step_spans=[(0, 1)])])
     with pytest.raises(TypeError, match="index is of type int, expected WindowIndex"):
         _core.Gather(3, np.array([0]), [])
     with pytest.raises(TypeError, match="fields holds an object of type int, expected Field"):
@@ -392,7 +394,7 @@ def test_bad_out() -> None:
 
 
 def test_a_batch_too_large_for_memory_is_an_error() -> None:
-    wide = _core.Field("x", [column()], segments=[(0, 2**39)], dtype="float64")
+    wide = _core.Field("x", [column()], step_spans=[(0, 2**39)], dtype="float64")
     with pytest.raises(MemoryError):
         small([wide]).gather(np.zeros(2**20, dtype=np.int64))
 

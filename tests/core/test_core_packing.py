@@ -29,16 +29,18 @@ def run_of(*documents: list[int], **options: Any) -> Any:
 ARRAY = np.array([0], np.int64)
 ROW = {
     "row_offsets": np.array([0, 1]),
-    "run_of": np.array([0]),
+    "document_run_of": np.array([0]),
     "starts": np.array([0]),
     "lengths": np.array([3]),
 }
 
 
-def pack(runs: Any = None, **options: Any) -> Any:
+def pack(document_runs: Any = None, **options: Any) -> Any:
     given = {**ROW, "sequence_length": 2, **options}
     arrays = [given.pop(name) for name in ROW]
-    return _core.pack([run_of([1, 2, 3])] if runs is None else runs, *arrays, **given)
+    return _core.pack(
+        [run_of([1, 2, 3])] if document_runs is None else document_runs, *arrays, **given
+    )
 
 
 def test_a_row() -> None:
@@ -61,15 +63,31 @@ def test_a_padded_row_of_int32() -> None:
 
 
 BAD_ROWS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"runs": [3]}, TypeError, "runs holds an object that is of type int, expected DocumentRun"),
+    (
+        {"document_runs": [3]},
+        TypeError,
+        "document_runs holds an object that is of type int, expected DocumentRun",
+    ),
     ({"row_offsets": np.empty(0, np.int64)}, ValueError, "row_offsets has no entry, expected one"),
     ({"row_offsets": np.array([1, 1])}, ValueError, "row_offsets do not lead from 0 to 1"),
     ({"row_offsets": np.array([0, 2])}, ValueError, "row_offsets do not lead from 0 to 1"),
     ({"row_offsets": np.array([0, 2, 1])}, ValueError, "row_offsets do not lead from 0 to 1"),
     ({"row_offsets": np.array([0, 1, 1])}, ValueError, "row 1 has less than 3 tokens"),
-    ({"run_of": np.array([1])}, ValueError, "piece 0 is of run 1, expected one of 1"),
-    ({"run_of": np.array([-1])}, ValueError, "piece 0 is of run -1, expected one of 1"),
-    ({"run_of": np.array([0], np.int32)}, TypeError, "run_of has dtype int32, expected int64"),
+    (
+        {"document_run_of": np.array([1])},
+        ValueError,
+        "piece 0 is of document run 1, expected one of 1",
+    ),
+    (
+        {"document_run_of": np.array([-1])},
+        ValueError,
+        "piece 0 is of document run -1, expected one of 1",
+    ),
+    (
+        {"document_run_of": np.array([0], np.int32)},
+        TypeError,
+        "document_run_of has dtype int32, expected int64",
+    ),
     ({"starts": np.array([1])}, ValueError, "piece 0 has 3 tokens from 1 on, expected a part of"),
     ({"starts": np.array([-1])}, ValueError, "piece 0 has 3 tokens from -1 on"),
     (
@@ -77,7 +95,11 @@ BAD_ROWS: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "piece 0 has 3 tokens from 92233720368547758",
     ),
-    ({"starts": np.array([0, 0])}, ValueError, "run_of, starts and lengths have 1, 2 and 1"),
+    (
+        {"starts": np.array([0, 0])},
+        ValueError,
+        "document_run_of, starts and lengths have 1, 2 and 1",
+    ),
     ({"lengths": np.array([-1])}, ValueError, "piece 0 has -1 tokens from 0 on"),
     ({"lengths": np.array([2**63 - 1])}, ValueError, "piece 0 has 9223372036854775807 tokens"),
     ({"sequence_length": 0}, ValueError, "sequence_length is 0, expected an integer from 1"),
@@ -224,7 +246,7 @@ def test_blocks_are_filled_before_a_run_is_made_of_them() -> None:
     assert pack([run], lengths=np.array([5]), sequence_length=4)["tokens"].tolist() == [
         [3, 0, 1, 2, 0]
     ]
-    with pytest.raises(ValueError, match="a run was made of the block"):
+    with pytest.raises(ValueError, match="a document run was made of the block"):
         block.read(shard_of([1]), np.array([0]), np.array([0]))
     with pytest.raises(ValueError, match="seed is given, expected none for a block"):
         _core.DocumentRun(block, seed=3)
@@ -293,7 +315,7 @@ def test_block_sums_refuse() -> None:
         _core.add_block_sums(shard_of([1]), **given, sums=np.zeros(2))
 
 
-def test_bounds_of_segments() -> None:
+def test_bounds_of_pieces() -> None:
     ids = np.array([[0, 1, 0], [0, 1, 2], [0, 0, 0], [0, 1, 0]])
     for dtype in (np.int64, np.int32):
         (found,) = _core.cu_seqlens(ids.astype(dtype))
@@ -356,7 +378,7 @@ def test_many_threads_read_one_run() -> None:
     length = run.total // rows - 1
     given = {
         "row_offsets": np.arange(rows + 1),
-        "run_of": np.zeros(rows, np.int64),
+        "document_run_of": np.zeros(rows, np.int64),
         "starts": np.arange(rows) * length,
         "lengths": np.full(rows, length + 1),
     }

@@ -98,7 +98,7 @@ def test_lists_of_width_0() -> None:
 
 
 def test_null_rows_may_hold_values() -> None:
-    """Values stored behind a null row are not part of a document."""
+    """Values stored after a null row are not part of a document."""
     offsets, values = pa.array([0, 2, 4, 5], pa.int32()), pa.array([1, 2, None, 4, 5], pa.uint8())
     null_middle = pa.py_buffer(bytes([0b101]))
     rows = pa.ListArray.from_buffers(

@@ -120,8 +120,12 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"first": np.array([0], np.int32)}, TypeError, "first has dtype int32, expected int64"),
     ({"first": np.array([[0]])}, ValueError, r"first has shape \(1, 1\), expected one dimension"),
     ({"first": np.array([0, 1])}, ValueError, "first, count and series have 2, 1 and 2 entries"),
-    ({"count": np.array([-1])}, ValueError, "run 0 has count -1 and series 0, expected 0 or more"),
-    ({"series": np.array([-1])}, ValueError, "run 0 has count 9 and series -1"),
+    (
+        {"count": np.array([-1])},
+        ValueError,
+        "window run 0 has count -1 and series 0, expected 0 or more",
+    ),
+    ({"series": np.array([-1])}, ValueError, "window run 0 has count 9 and series -1"),
     ({"series": np.array([0, 0])}, ValueError, "series has 2 entries, expected 1"),
     ({"keep": np.zeros(1, np.uint8)}, ValueError, "keep has 1 bytes, expected 2 for 9 candidate"),
     ({"keep": np.zeros(9, bool)}, TypeError, "keep has dtype bool, expected uint8"),
@@ -139,7 +143,7 @@ def test_bad_input(replaced: dict[str, Any], error: type[Exception], message: st
 
 def test_a_window_held_twice_is_refused() -> None:
     first, count = np.array([0, 4]), np.array([3, 2])
-    with pytest.raises(ValueError, match="run 1 repeats the window at row 4 of series 1"):
+    with pytest.raises(ValueError, match="window run 1 repeats the window at row 4 of series 1"):
         _core.WindowIndex(first, count, 2, series=np.array([1, 1]))
     assert len(_core.WindowIndex(first, count, 2, series=np.array([1, 2]))) == 5
 

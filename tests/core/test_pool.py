@@ -23,7 +23,7 @@ Batch = dict[str, Any]
 def make_gather(rows: int = 20_000, steps: int = 64) -> Any:
     rng = np.random.default_rng(0)
     columns = [_core.Column(rng.normal(size=rows)) for _ in range(4)]
-    fields = [_core.Field("x", columns, segments=[(0, steps)], mask=True)]
+    fields = [_core.Field("x", columns, step_spans=[(0, steps)], mask=True)]
     index = _core.WindowIndex(np.array([0]), np.array([rows - steps + 1]), 1)
     return _core.Gather(index, np.array([0, rows]), fields)
 

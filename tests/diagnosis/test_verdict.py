@@ -97,7 +97,7 @@ def test_the_sentence_of_random_reads() -> None:
         "memory"
     )
     short = replace(given, machine=replace(MACHINE, memory_free=10**9))
-    assert verdict_of(short).endswith("or read it in larger pieces")
+    assert verdict_of(short).endswith("or read it in larger requests")
     short = replace(short, subject=replace(short.subject, mapped=(("a.arrow", 5 * 10**9),)))
     assert "5 GB do not fit into the 1 GB of memory left" in verdict_of(short)
 

@@ -74,7 +74,7 @@ def test_random_documents(
     # A corpus has a token: that of another shard.
     write_mds(tmp_path, [docs, [[1]]], encoding=encoding, dtype=dtype, others=more, zstd=zstd)
     with pytest.MonkeyPatch.context() as context:
-        plant(context, "mds._CHUNK_BYTES", chunk)
+        plant(context, "mds._PORTION_BYTES", chunk)
         shard = opened(tmp_path, dtype=dtype if encoding == "bytes" else None)
     is_stated = docs or encoding != "ndarray"
     model.assert_equals(shard, docs, dtype if is_stated else "int32")

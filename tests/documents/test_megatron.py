@@ -43,7 +43,7 @@ def test_random_documents(
     write_megatron(tmp_path / "z.bin", [[[1]]])
     flat = [[token for sequence in doc for token in sequence] for doc in docs]
     with pytest.MonkeyPatch.context() as context:
-        plant(context, "megatron._CHUNK", chunk)
+        plant(context, "megatron._PORTION", chunk)
         shard = open_file(path, "z.bin")
     model.assert_equals(shard, flat, dtype)
 

@@ -53,7 +53,7 @@ def test_random_tokens(tmp_path: Path, tokens: list[int], dtype: str, chunk: int
     path.write_bytes(np.array(tokens, dtype).tobytes())
     (tmp_path / "z.bin").write_bytes(np.array([1], dtype).tobytes())
     with pytest.MonkeyPatch.context() as context:
-        plant(context, "nanogpt._CHUNK_BYTES", chunk)
+        plant(context, "nanogpt._PORTION_BYTES", chunk)
         shard = opened(path, "z.bin", dtype=dtype)
     model.assert_equals(shard, split(tokens), dtype)
     assert shard.mapped
@@ -141,7 +141,7 @@ def test_a_file_that_shrinks_while_it_is_searched(
 ) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(struct.pack("<4H", 1, END, 2, 3))
-    plant(monkeypatch, "nanogpt._CHUNK_BYTES", 2)
+    plant(monkeypatch, "nanogpt._PORTION_BYTES", 2)
     read = os.pread
 
     def read_and_cut(file: int, count: int, start: int) -> bytes:

@@ -23,7 +23,7 @@ from support.internals import original, plant
 from support.object_servers import Bucket
 from windeck.io import ObjectCache, checked_cache, filesystem
 
-#: Bytes behind an object: a mark, its length and a digest.
+#: Bytes after an object: a mark, its length and a digest.
 _TRAILER = 8 + 8 + 16
 
 

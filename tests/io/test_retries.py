@@ -1,4 +1,4 @@
-"""Requests that are made to a server that fails: those of the policy, not those of two of them."""
+"""Requests to a server that fails are repeated by one retry policy, not by two of them at once."""
 
 from __future__ import annotations
 

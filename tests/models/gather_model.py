@@ -26,7 +26,7 @@ class ModelColumn:
 @dataclass(frozen=True)
 class ModelField:
     columns: list[ModelColumn]
-    segments: list[tuple[int, int]]
+    step_spans: list[tuple[int, int]]
     dtype: str
     layout: str = "btc"
     dilation: int = 1
@@ -126,7 +126,7 @@ def step_rows(model: ModelField, start: int, first_row: int) -> list[int]:
     anchor = start if model.anchor == "window" else first_row
     return [
         anchor + offset + j * model.dilation
-        for offset, length in model.segments
+        for offset, length in model.step_spans
         for j in range(length)
     ]
 
@@ -168,7 +168,7 @@ def gather_field(
     model: ModelField, series: list[int], starts: list[int], bounds: list[int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the values and the mask of one field, in the field's layout."""
-    steps = sum(length for _, length in model.segments)
+    steps = sum(length for _, length in model.step_spans)
     shape = (len(series), steps, len(model.columns))
     values = np.full(shape, convert(float(model.fill), model.dtype), dtype=storage(model.dtype))
     mask = np.zeros(shape, dtype=bool)

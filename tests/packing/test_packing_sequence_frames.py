@@ -54,7 +54,7 @@ def test_every_sequence_begins_and_ends_with_the_tokens(way: Any, frame: Any) ->
     assert packed.report.sequence_frames == len(packed) * len(frame)
 
 
-def test_keys_put_the_frame_into_the_segments_beside_it() -> None:
+def test_keys_put_the_frame_into_the_pieces_next_to_it() -> None:
     data = ModelCorpus([[[11, 12, 13], [21, 22, 23, 24]]], ["int32"])
     keys = ["targets_mask", "document_ids", "max_seqlen"]
     options: dict[str, Any] = {"sequence_bos": 1, "sequence_eos": 2, "keys": keys}

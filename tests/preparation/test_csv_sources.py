@@ -133,7 +133,7 @@ def test_large_files_in_bounded_memory_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_types_that_were_not_seen_at_the_beginning_of_files(tmp_path: Path) -> None:
-    """The first mebibyte has dates; the times of day behind it are read as before."""
+    """The first mebibyte has dates; the times of day after it are read as before."""
     days = "".join(f"{n},2024-01-01,1\n" for n in range(80_000))
     late = f"site,time,load\n{days}9,2024-01-01T05:00:00.5,1\n"
     rows = prepared(tmp_path, late, late.replace(",1\n", ",2\n"), duplicates="first")

@@ -155,7 +155,7 @@ def _read(content: bytes, told: Mapping[str, str]) -> tuple[int, dict[str, str],
 
 
 def _listed(container: str, blobs: Mapping[str, bytes], asked: Mapping[str, str]) -> bytes:
-    """Return the names with a prefix, and folders for those with a delimiter behind it."""
+    """Return the names with a prefix, and folders for those with a delimiter after it."""
     prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter")
     folders, found = set(), []
     for name, content in sorted(blobs.items()):

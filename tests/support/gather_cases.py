@@ -96,14 +96,14 @@ def random_columns(
     return native, expected
 
 
-def random_segments(rng: np.random.Generator, layout: str) -> list[tuple[int, int]]:
+def random_step_spans(rng: np.random.Generator, layout: str) -> list[tuple[int, int]]:
     if layout in ("bc", "b"):
         return [(int(rng.integers(-3, 4)), 1)]
     count = int(rng.integers(1, 4))
-    segments = [(int(rng.integers(-5, 9)), int(rng.integers(0, 9))) for _ in range(count)]
+    step_spans = [(int(rng.integers(-5, 9)), int(rng.integers(0, 9))) for _ in range(count)]
     if rng.random() < 0.15:
-        segments.append((0, int(rng.integers(20, 300))))
-    return [*segments, (1, 1)] if sum(n for _, n in segments) == 0 else segments
+        step_spans.append((0, int(rng.integers(20, 300))))
+    return [*step_spans, (1, 1)] if sum(n for _, n in step_spans) == 0 else step_spans
 
 
 def random_field(
@@ -120,7 +120,7 @@ def random_field(
         return None if shape is None else rng.normal(size=shape)
 
     options: dict[str, Any] = {
-        "segments": random_segments(rng, layout),
+        "step_spans": random_step_spans(rng, layout),
         "dilation": int(rng.integers(1, 4)),
         "layout": layout,
         "dtype": out,

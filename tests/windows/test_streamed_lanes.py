@@ -165,7 +165,7 @@ def test_no_group_is_read_that_no_window_of_a_rank_is_in(
         for _ in loader:
             pass
         # Each group once, but those at a border of two lanes of this rank, which ends one of them
-        # and begins the other; and none without a window of this rank, also not behind a lane.
+        # and begins the other; and none without a window of this rank, also not after a lane.
         assert len(set(read)) > 5
         assert len(read) - len(set(read)) < lanes // world
         assert all(used.intersection(blocks) for blocks in read)

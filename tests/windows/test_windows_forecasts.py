@@ -155,8 +155,8 @@ def test_predictions_of_rows_in_the_table_have_its_stamps() -> None:
     found = w.prediction_table(np.zeros((4, 2)))["t"].to_numpy()
     assert found.tolist() == stamps[[2, 3, 3, 4, 4, 5, 5, 6]].tolist()
     w = wd.Windows(table, context_length=2)  # without a future, of any horizon
-    behind = w.prediction_table(np.zeros((1, 4)), [3])["t"].to_numpy()
-    assert behind.astype(np.int64).tolist() == [9, 10, 11, 12]
+    after = w.prediction_table(np.zeros((1, 4)), [3])["t"].to_numpy()
+    assert after.astype(np.int64).tolist() == [9, 10, 11, 12]
     said = w.prediction_table(np.zeros((1, 4)), [3], step=dt.timedelta(microseconds=5))
     assert said["t"].to_numpy().astype(np.int64).tolist() == [9, 10, 15, 20]
 

@@ -40,43 +40,43 @@ TRAINING: list[dict[str, Any]] = [
 ]
 
 
-def series_of(name: str, rows: int, behind: int) -> dict[str, Any]:
-    """Return a series of `rows` rows, and `behind` rows of which the future is known."""
+def series_of(name: str, rows: int, ahead: int) -> dict[str, Any]:
+    """Return a series of `rows` rows, and `ahead` more rows, whose covariates are known."""
     number = NAMES.index(name)
-    steps = np.arange(rows + behind)
+    steps = np.arange(rows + ahead)
     load = 1000.0 * (number + 1) + steps
     load[[5, rows - 2]] = np.nan
     stamps = np.datetime64("2024-01-01T00", "s") + (steps + 3 * number) * np.timedelta64(3600, "s")
     stamps[:4] -= np.timedelta64(7, "D")  # a break
     unknown = steps >= rows
     return {
-        "id": np.repeat(name, rows + behind),
+        "id": np.repeat(name, rows + ahead),
         "time": stamps,
         "load": pa.array(load, mask=unknown),
         "price": pa.array(-load, mask=unknown),
         "hour": ((steps + number) % 24).astype(np.int8),
         "wind": pa.array(load / 7, mask=unknown),
-        "area": np.full(rows + behind, number * 10, np.int32),
+        "area": np.full(rows + ahead, number * 10, np.int32),
     }
 
 
-def arrow_of(behind: int, names: tuple[str, ...] = NAMES) -> pa.Table:
+def arrow_of(ahead: int, names: tuple[str, ...] = NAMES) -> pa.Table:
     parts = [
-        pa.table(series_of(name, rows, behind))
+        pa.table(series_of(name, rows, ahead))
         for name, rows in zip(NAMES, LENGTHS, strict=True)
         if name in names
     ]
     return pa.concat_tables(parts)
 
 
-def future_rows(behind: int) -> pa.Table:
+def future_rows(ahead: int) -> pa.Table:
     """Return the rows after the series alone, the series in another order, and one more."""
     parts = []
     for name in ("c", "x", "a", "b"):
         known = "a" if name == "x" else name
         rows = LENGTHS[NAMES.index(known)]
-        own = pa.table(series_of(known, rows, behind)).slice(rows)
-        parts.append(own.set_column(0, "id", pa.array([name] * behind)))
+        own = pa.table(series_of(known, rows, ahead)).slice(rows)
+        parts.append(own.set_column(0, "id", pa.array([name] * ahead)))
     return pa.concat_tables(parts).select(["id", "time", "hour"])
 
 
@@ -138,16 +138,16 @@ def test_forecasts_begin_where_the_series_end(
 ) -> None:
     lengths: dict[str, Any] = {"context_length": 4, "prediction_length": 3}
     past = 3 * options.get("dilation", 1) + 1
-    behind = 3 * options.get("dilation", 1) + options.get("gap", 0)
-    appended = table_in(way, arrow_of(behind), tmp_path)
+    ahead = 3 * options.get("dilation", 1) + options.get("gap", 0)
+    appended = table_in(way, arrow_of(ahead), tmp_path)
     plain = table_in(way, arrow_of(0), tmp_path)
     expected = [expected_of(series, options) for series in range(3)]
     w = wd.Windows(appended, **lengths, **ROLES, **options).latest(future=True)
     assert w.locate(np.arange(3))[1].tolist() == [
-        int(end) - behind - past for end in appended.offsets[1:]
+        int(end) - ahead - past for end in appended.offsets[1:]
     ]
     v = wd.Windows(plain, **lengths, **ROLES, **options).latest(
-        future=future_of(future_rows(behind))
+        future=future_of(future_rows(ahead))
     )
     for windows in (w, v, pickle.loads(pickle.dumps(v)), v.joined()):
         batch = windows.gather([0, 1, 2])
@@ -172,8 +172,8 @@ def test_forecasts_begin_where_the_series_end(
 SHORT: dict[str, Any] = {"context_length": 4, "prediction_length": 3, **ROLES}
 
 
-def plain_windows(behind: int = 0, **options: Any) -> wd.Windows:
-    return wd.Windows(wd.Table.from_arrow(arrow_of(behind), **INDEX), **SHORT, **options)
+def plain_windows(ahead: int = 0, **options: Any) -> wd.Windows:
+    return wd.Windows(wd.Table.from_arrow(arrow_of(ahead), **INDEX), **SHORT, **options)
 
 
 def test_rows_of_the_future_that_are_missing_are_named() -> None:
@@ -249,8 +249,8 @@ def test_categories_of_the_future_have_the_codes_of_the_table() -> None:
     past = {"load": np.arange(6.0), "kind": ["x", "y", None, "x", "z", "x"], "t": np.arange(6)}
     table = wd.Table.from_arrow(pa.table(past), timestamp_column="t", categories="kind")
     w = wd.Windows(table, context_length=2, prediction_length=3, known_covariates="kind")
-    behind = pa.table({"kind": ["z", None, "y"], "t": [6, 7, 8]})
-    future = wd.Table.from_arrow(behind, timestamp_column="t", categories="kind")
+    after = pa.table({"kind": ["z", None, "y"], "t": [6, 7, 8]})
+    future = wd.Table.from_arrow(after, timestamp_column="t", categories="kind")
     with pytest.warns(UserWarning, match="'kind' in 1 of 3 rows, first of series 0 at 7; they are"):
         batch = w.latest(future=future).gather([0])
     assert batch["future_known"].ravel().tolist() == [2, 0, 1]
@@ -366,8 +366,8 @@ def test_the_last_windows_that_a_filter_left_are_not_taken_for_the_last() -> Non
 CALENDAR = ["hour_sin", "hour_cos", "weekday_sin", "weekday_cos", "age"]
 
 
-def with_calendar(behind: int) -> wd.Table:
-    table = wd.Table.from_arrow(arrow_of(behind), **INDEX)
+def with_calendar(ahead: int) -> wd.Table:
+    table = wd.Table.from_arrow(arrow_of(ahead), **INDEX)
     return table.with_calendar(["hour", "weekday", "age"])
 
 
@@ -379,10 +379,10 @@ def windows_of(table: wd.Table, **options: Any) -> wd.Windows:
 @pytest.mark.parametrize("options", TRAINING, ids=str)
 def test_calendar_features_of_the_future_need_no_table(options: dict[str, Any]) -> None:
     """They are those that a table with the rows of the future has."""
-    behind = 3 * options.get("dilation", 1) + options.get("gap", 0)
+    ahead = 3 * options.get("dilation", 1) + options.get("gap", 0)
     w = windows_of(with_calendar(0), **options)
     v = w.latest(future=True)
-    expected = windows_of(with_calendar(behind), **options).latest(future=True)
+    expected = windows_of(with_calendar(ahead), **options).latest(future=True)
     batch, other = v.gather([0, 1, 2]), expected.gather([0, 1, 2])
     assert batch["future_known_mask"].all()
     assert not batch["future_target_mask"][:, -1].any()

@@ -39,7 +39,7 @@ def part_by_borders(case: ref.Case, window: ref.Window, borders: list[tuple[int,
     """Return 0, 1, 2 for train, validation, test; -1 for a window across a border."""
     series, start = window
     first, second = borders[series]
-    # Steps before and behind the series are in the parts of its first and its last row.
+    # Steps before and after the series are in the parts of its first and its last row.
     begin, last = case.offsets[series], case.offsets[series + 1] - 1
     rows = [max(min(row, last), begin) for row in ref.deciding_rows(case, start)]
     parts = {int(row >= first) + int(row >= second) for row in rows}

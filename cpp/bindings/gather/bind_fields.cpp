@@ -46,8 +46,8 @@ name : str
     The key in the batch; a field with a mask also gives "<name>_mask".
 columns : sequence of Column
     The channels, in order.
-segments : sequence of (offset, length)
-    The steps of each segment are the rows anchor + offset + j * dilation, 0 <= j < length.
+step_spans : sequence of (offset, length)
+    The steps of each step span are the rows anchor + offset + j * dilation, 0 <= j < length.
 dilation : int
     Rows from one step to the next, 1 or more.
 layout : str
@@ -158,18 +158,18 @@ Coefficients coefficients(py::handle value, std::size_t columns, const std::stri
     return out;
 }
 
-std::vector<Segment> segments_of(py::handle value) {
-    std::vector<Segment> segments;
+std::vector<StepSpan> step_spans_of(py::handle value) {
+    std::vector<StepSpan> step_spans;
     for (const py::handle item : py::iter(value)) {
         if (!py::isinstance<py::sequence>(item) || py::len(item) != 2) {
-            throw py::type_error("segments holds " + text(item) +
+            throw py::type_error("step_spans holds " + text(item) +
                                  ", expected pairs (offset, length)");
         }
         const auto pair = py::reinterpret_borrow<py::sequence>(item);
-        segments.push_back({integer(py::object(pair[0]), "offset of a segment"),
-                            integer(py::object(pair[1]), "length of a segment", 0)});
+        step_spans.push_back({integer(py::object(pair[0]), "offset of a step span"),
+                              integer(py::object(pair[1]), "length of a step span", 0)});
     }
-    return segments;
+    return step_spans;
 }
 
 double fill_of(py::handle value, DType dtype) {
@@ -185,7 +185,7 @@ double fill_of(py::handle value, DType dtype) {
     return fill;
 }
 
-PyField make_field(const std::string& name, py::handle columns, py::handle segments,
+PyField make_field(const std::string& name, py::handle columns, py::handle step_spans,
                    py::handle dilation, const std::string& layout, const std::string& dtype,
                    bool mask, py::handle fill, py::handle scale, py::handle shift,
                    const std::string& anchor, bool fill_nan) {
@@ -200,7 +200,7 @@ PyField make_field(const std::string& name, py::handle columns, py::handle segme
         out.spec.columns.push_back(column.cast<const PyColumn&>().column);
     }
     out.columns = kept;
-    out.spec.segments = segments_of(segments);
+    out.spec.step_spans = step_spans_of(step_spans);
     out.spec.dilation = integer(dilation, "dilation", 1);
     out.spec.layout = choose<Layout>(layout, "layout",
                                      {{"btc", Layout::btc},
@@ -252,7 +252,7 @@ void bind_fields(py::module_& m) {
 
     py::class_<PyField>(m, "Field", field_doc)
         .def(py::init(&make_field), py::arg("name"), py::arg("columns"), py::kw_only(),
-             py::arg("segments"), py::arg("dilation") = 1, py::arg("layout") = "btc",
+             py::arg("step_spans"), py::arg("dilation") = 1, py::arg("layout") = "btc",
              py::arg("dtype") = name(DType::float32), py::arg("mask") = false,
              py::arg("fill") = 0.0, py::arg("scale") = py::none(), py::arg("shift") = py::none(),
              py::arg("anchor") = "window", py::arg("fill_nan") = false)

@@ -44,7 +44,7 @@ Examples
 >>> from windeck._core import Column, Field, Gather, WindowIndex
 >>> load = Column(np.arange(6.0))
 >>> index = WindowIndex(np.array([0]), np.array([6]), 1)
->>> past = Field("past", [load], segments=[(0, 2)], layout="bt", mask=True, fill=-1)
+>>> past = Field("past", [load], step_spans=[(0, 2)], layout="bt", mask=True, fill=-1)
 >>> batch = Gather(index, np.array([0, 6]), [past]).gather([2, 5])
 >>> batch["past"].tolist(), batch["past_mask"].tolist()
 ([[2.0, 3.0], [5.0, -1.0]], [[True, True], [True, False]])

@@ -9,10 +9,10 @@
 namespace windeck {
 namespace {
 
-PyFit make_fit(const PyRun& run, py::handle capacity, py::handle overlap) {
+PyFit make_fit(const PyDocumentRun& document_run, py::handle capacity, py::handle overlap) {
     const std::int64_t shared = integer(overlap, "overlap", 0, 1);
     const std::int64_t room = integer(capacity, "capacity", shared + 1);
-    const DocumentRun& documents = *run.run;
+    const DocumentRun& documents = *document_run.document_run;
     const GilRelease unlocked;
     std::vector<std::int64_t> lengths;
     lengths.reserve(static_cast<std::size_t>(documents.documents()));
@@ -41,7 +41,8 @@ Pieces pieces_of(std::span<const PyFit* const> fits, std::span<const std::int64_
     return pieces;
 }
 
-/// The pieces of rows: row r is sequence sequences[r] of fit fit_of[r], made from run fit_of[r].
+/// The pieces of rows: row r is sequence sequences[r] of fit fit_of[r], made from document run
+/// fit_of[r].
 py::tuple fit_pieces(const py::sequence& given_fits, py::handle fit_of, py::handle sequences) {
     const py::tuple held(given_fits);
     std::vector<const PyFit*> fits;
@@ -61,7 +62,7 @@ py::tuple fit_pieces(const py::sequence& given_fits, py::handle fit_of, py::hand
     return piece_arrays(pieces);
 }
 
-/// The sequences that hold any of the tokens [start, stop) of the run, ascending.
+/// The sequences that hold any of the tokens [start, stop) of the document run, ascending.
 py::array sequences_with(const PyFit& self, py::handle start, py::handle stop) {
     const std::int64_t from = integer(start, "start", 0);
     const std::int64_t to = integer(stop, "stop", 0);
@@ -84,13 +85,15 @@ py::array sequences_with(const PyFit& self, py::handle start, py::handle stop) {
 }  // namespace
 
 void bind_best_fit(py::module_& m) {
-    py::class_<PyFit>(m, "BestFit",
-                      "Sequences of at most `capacity` tokens, packed with best fit from the whole "
-                      "documents of a run. Each document in turn goes into the open sequence with "
-                      "the least room that suffices, of these the one opened last, or else into a "
-                      "new one. A longer document is cut into pieces that overlap by `overlap` "
-                      "tokens, 0 or 1. O(documents log documents).")
-        .def(py::init(&make_fit), py::arg("run"), py::arg("capacity"), py::arg("overlap") = 1)
+    py::class_<PyFit>(
+        m, "BestFit",
+        "Sequences of at most `capacity` tokens, packed with best fit from the whole "
+        "documents of a document run. Each document in turn goes into the open sequence with "
+        "the least room that suffices, of these the one opened last, or else into a "
+        "new one. A longer document is cut into pieces that overlap by `overlap` "
+        "tokens, 0 or 1. O(documents log documents).")
+        .def(py::init(&make_fit), py::arg("document_run"), py::arg("capacity"),
+             py::arg("overlap") = 1)
         .def("__len__",
              [](const PyFit& self) { return static_cast<std::size_t>(self.sequences()); })
         .def_property_readonly(
@@ -102,10 +105,12 @@ void bind_best_fit(py::module_& m) {
             },
             "The tokens in all sequences; tokens that two pieces share count twice.")
         .def("sequences_with", &sequences_with, py::arg("start"), py::arg("stop"),
-             "Return the sequences that hold any of the tokens [start, stop) of the run, int64[m], "
+             "Return the sequences that hold any of the tokens [start, stop) of the document run, "
+             "int64[m], "
              "ascending.");
     m.def("fit_pieces", &fit_pieces, py::arg("fits"), py::arg("fit_of"), py::arg("sequences"),
-          "Return the pieces of rows as (row_offsets, run_of, starts, lengths), where row r is "
+          "Return the pieces of rows as (row_offsets, document_run_of, starts, lengths), where row "
+          "r is "
           "sequence sequences[r] of fit fit_of[r].");
 }
 

@@ -10,16 +10,16 @@
 namespace windeck {
 namespace {
 
-constexpr const char* pack_doc = R"(Return a batch of rows made of pieces of runs.
+constexpr const char* pack_doc = R"(Return a batch of rows made of pieces of document runs.
 
 Parameters
 ----------
-runs : sequence of DocumentRun
-    The runs that pieces refer to.
+document_runs : sequence of DocumentRun
+    The document runs that pieces refer to.
 row_offsets : int64[k + 1]
     Row r has the pieces row_offsets[r] to row_offsets[r + 1].
-run_of, starts, lengths : int64[p]
-    Piece j has the `lengths[j]` tokens of run run_of[j] from starts[j] on.
+document_run_of, starts, lengths : int64[p]
+    Piece j has the `lengths[j]` tokens of document run document_run_of[j] from starts[j] on.
 sequence_length : int
     L: a row has L + 1 tokens and L position_ids.
 dtype : str
@@ -45,7 +45,7 @@ dict of ndarray
 Raises
 ------
 TypeError, ValueError, KeyError
-    Arrays that are not valid, pieces outside their runs, rows of a wrong length; nothing is
+    Arrays that are not valid, pieces outside their document runs, rows of a wrong length; nothing is
     written. ValueError also for a token that the dtype cannot hold, with its document; the contents
     of `out` are then unspecified.
 OSError
@@ -80,13 +80,14 @@ void require_fits(const std::optional<std::int64_t>& token, const char* what, DT
                           name(dtype) + " cannot hold");
 }
 
-py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py::handle run_of,
-                     py::handle starts, py::handle lengths, py::handle sequence_length,
-                     py::handle dtype, py::handle pad, py::handle bos, py::handle eos,
-                     py::handle out, py::handle threads) {
-    const py::tuple held(given_runs);  // the caller's list may change while the GIL is away
+py::dict write_batch(const py::sequence& given_document_runs, py::handle row_offsets,
+                     py::handle document_run_of, py::handle starts, py::handle lengths,
+                     py::handle sequence_length, py::handle dtype, py::handle pad, py::handle bos,
+                     py::handle eos, py::handle out, py::handle threads) {
+    const py::tuple held(
+        given_document_runs);  // the caller's list may change while the GIL is away
     const Indices offsets = index_array(row_offsets, "row_offsets");
-    const Indices numbers = index_array(run_of, "run_of");
+    const Indices numbers = index_array(document_run_of, "document_run_of");
     const Indices firsts = index_array(starts, "starts");
     const Indices counts = index_array(lengths, "lengths");
     if (offsets.values.empty()) {
@@ -105,35 +106,38 @@ py::dict write_batch(const py::sequence& given_runs, py::handle row_offsets, py:
     require_fits(batch.frame.bos, "bos", batch.dtype);
     require_fits(batch.frame.eos, "eos", batch.dtype);
     const int workers = thread_count(threads);
-    std::vector<const DocumentRun*> runs;
-    for (const py::handle run : held) {
-        runs.push_back(
-            object_of<const PyRun>(run, "runs holds an object that", "DocumentRun").run.get());
-        require_fits(runs.back()->frame().bos, "bos", batch.dtype);
-        require_fits(runs.back()->frame().eos, "eos", batch.dtype);
+    std::vector<const DocumentRun*> document_runs;
+    for (const py::handle document_run : held) {
+        document_runs.push_back(object_of<const PyDocumentRun>(document_run,
+                                                               "document_runs holds an object that",
+                                                               "DocumentRun")
+                                    .document_run.get());
+        require_fits(document_runs.back()->frame().bos, "bos", batch.dtype);
+        require_fits(document_runs.back()->frame().eos, "eos", batch.dtype);
     }
     const auto parts = parts_of(batch.length, batch.dtype, filler.has_value());
-    // Checked before memory is asked for: a row that no run fills may be of any length.
+    // Checked before memory is asked for: a row that no document run fills may be of any length.
     std::uint8_t mask_there = 0;
     batch.targets_mask = filler ? &mask_there : nullptr;
     const PieceSpans pieces{offsets.values, numbers.values, firsts.values, counts.values};
     {
         const GilRelease unlocked;
-        check_pieces(runs, pieces, batch);
+        check_pieces(document_runs, pieces, batch);
     }
     std::vector<py::array> arrays =
         out.is_none()
             ? new_batch(parts, batch.rows)
-            : checked_batch(out, parts, batch.rows,
-                            {extent(offsets.owner, "row_offsets"), extent(numbers.owner, "run_of"),
-                             extent(firsts.owner, "starts"), extent(counts.owner, "lengths")});
+            : checked_batch(
+                  out, parts, batch.rows,
+                  {extent(offsets.owner, "row_offsets"), extent(numbers.owner, "document_run_of"),
+                   extent(firsts.owner, "starts"), extent(counts.owner, "lengths")});
 
     batch.tokens = static_cast<std::byte*>(arrays[0].mutable_data());
     batch.position_ids = static_cast<std::byte*>(arrays[1].mutable_data());
     if (filler) batch.targets_mask = static_cast<std::uint8_t*>(arrays[2].mutable_data());
     {
         const GilRelease unlocked;
-        pack(runs, pieces, batch, workers);
+        pack(document_runs, pieces, batch, workers);
     }
     return batch_dict(parts, std::move(arrays));
 }
@@ -183,16 +187,16 @@ py::list cu_seqlens(py::handle position_ids, py::handle batches) {
 }  // namespace
 
 void bind_pack(py::module_& m) {
-    m.def("pack", &write_batch, py::arg("runs"), py::arg("row_offsets"), py::arg("run_of"),
-          py::arg("starts"), py::arg("lengths"), py::kw_only(), py::arg("sequence_length"),
-          py::arg("dtype") = name(DType::int64), py::arg("pad") = py::none(),
-          py::arg("bos") = py::none(), py::arg("eos") = py::none(), py::arg("out") = py::none(),
-          py::arg("threads") = 1, pack_doc);
+    m.def("pack", &write_batch, py::arg("document_runs"), py::arg("row_offsets"),
+          py::arg("document_run_of"), py::arg("starts"), py::arg("lengths"), py::kw_only(),
+          py::arg("sequence_length"), py::arg("dtype") = name(DType::int64),
+          py::arg("pad") = py::none(), py::arg("bos") = py::none(), py::arg("eos") = py::none(),
+          py::arg("out") = py::none(), py::arg("threads") = 1, pack_doc);
     m.def("cu_seqlens", &cu_seqlens, py::arg("position_ids"), py::arg("batches") = 1,
-          "Return the bounds of the segments of each of `batches` flattened batches, which "
+          "Return the bounds of the pieces of each of `batches` flattened batches, which "
           "position_ids are of end to end, as a list of int32[m]: 0, the positions after the first "
-          "where the ids are 0, and the number of ids. Within a segment they count up from 0. "
-          "Aligned to 64 bytes. O(segments) time.");
+          "where the ids are 0, and the number of ids. Within a piece they count up from 0. "
+          "Aligned to 64 bytes. O(pieces) time.");
 }
 
 }  // namespace windeck

@@ -12,7 +12,7 @@
 namespace windeck {
 namespace {
 
-constexpr const char* run_doc =
+constexpr const char* document_run_doc =
     R"(DocumentRun(documents, *, seed=None, epoch=0, bos=None, eos=None, threads=1)
 
 The framed documents of a shard or block, concatenated, with prefix sums of their lengths.
@@ -20,7 +20,7 @@ The framed documents of a shard or block, concatenated, with prefix sums of thei
 Parameters
 ----------
 documents : TokenShard or DocumentBlock
-    The source of the documents; the run holds a reference to it.
+    The source of the documents; the document run holds a reference to it.
 seed, epoch : int, optional
     For a shard: the order is Permutation(documents, seed=seed, epoch=epoch), or that of the file
     if the seed is None.
@@ -57,21 +57,21 @@ Frame frame_of(py::handle bos, py::handle eos) {
     return frame;
 }
 
-PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, py::handle bos,
-               py::handle eos, py::handle threads) {
+PyDocumentRun make_document_run(const py::object& documents, py::handle seed, py::handle epoch,
+                                py::handle bos, py::handle eos, py::handle threads) {
     const Frame frame = frame_of(bos, eos);
     const int workers = static_cast<int>(integer(threads, "threads", 1, 1024));
     if (py::isinstance<PyBlock>(documents)) {
         if (!seed.is_none()) throw py::value_error("seed is given, expected none for a block");
         auto& held = documents.cast<PyBlock&>();
-        std::unique_ptr<const DocumentRun> run;
+        std::unique_ptr<const DocumentRun> document_run;
         {
             const GilRelease unlocked;
             const std::lock_guard lock(held.mutex);
             held.complete = true;
-            run = std::make_unique<DocumentRun>(held.block, frame);
+            document_run = std::make_unique<DocumentRun>(held.block, frame);
         }
-        return {documents, std::move(run)};
+        return {documents, std::move(document_run)};
     }
     const auto& shard =
         object_of<const TokenShard>(documents, "documents", "TokenShard or DocumentBlock");
@@ -82,27 +82,28 @@ PyRun make_run(const py::object& documents, py::handle seed, py::handle epoch, p
         const std::uint64_t epoch_word = uint64(epoch, "epoch");
         if (n > 0) order.emplace(n, seed_word, epoch_word);
     }
-    std::unique_ptr<const DocumentRun> run;
+    std::unique_ptr<const DocumentRun> document_run;
     {
         const GilRelease unlocked;
-        run = std::make_unique<DocumentRun>(shard, order, frame, workers);
+        document_run = std::make_unique<DocumentRun>(shard, order, frame, workers);
     }
-    return {documents, std::move(run)};
+    return {documents, std::move(document_run)};
 }
 
-py::tuple run_spans(const PyRun& self, py::handle start, py::handle length) {
-    const DocumentRun& run = *self.run;
-    const std::int64_t from = integer(start, "start", 0, run.total());
-    std::int64_t left = integer(length, "length", 0, run.total() - from);
+py::tuple document_run_spans(const PyDocumentRun& self, py::handle start, py::handle length) {
+    const DocumentRun& document_run = *self.document_run;
+    const std::int64_t from = integer(start, "start", 0, document_run.total());
+    std::int64_t left = integer(length, "length", 0, document_run.total() - from);
     std::vector<std::int64_t> documents, starts, stops;
     if (left > 0) {
         const GilRelease unlocked;
-        std::int64_t place = run.find(from);
-        for (std::int64_t within = from - run.before(place); left > 0; ++place, within = 0) {
-            const std::int64_t framed = run.before(place + 1) - run.before(place);
+        std::int64_t place = document_run.find(from);
+        for (std::int64_t within = from - document_run.before(place); left > 0;
+             ++place, within = 0) {
+            const std::int64_t framed = document_run.before(place + 1) - document_run.before(place);
             const std::int64_t taken = std::min(left, framed - within);
             if (taken == 0) continue;
-            documents.push_back(run.at(place));
+            documents.push_back(document_run.at(place));
             starts.push_back(within);
             stops.push_back(within + taken);
             left -= taken;
@@ -133,12 +134,12 @@ void read_block(PyBlock& self, const py::object& shard, py::handle documents, py
     const std::lock_guard lock(self.mutex);
     if (self.complete) {
         throw std::invalid_argument(
-            "a run was made of the block, expected one that is not complete");
+            "a document run was made of the block, expected one that is not complete");
     }
     self.block.read(from, numbers.values, targets.values, take);
 }
 
-void bind_runs(py::module_& m) {
+void bind_document_runs(py::module_& m) {
     py::class_<PyBlock>(m, "DocumentBlock",
                         "Documents of several shards at numbered places. `read` documents shard by "
                         "shard, then make a DocumentRun of the block.")
@@ -166,35 +167,38 @@ void bind_runs(py::module_& m) {
             },
             "Return a block of the same documents without their tokens.");
 
-    py::class_<PyRun>(m, "DocumentRun", run_doc)
-        .def(py::init(&make_run), py::arg("documents"), py::kw_only(), py::arg("seed") = py::none(),
-             py::arg("epoch") = 0, py::arg("bos") = py::none(), py::arg("eos") = py::none(),
-             py::arg("threads") = 1)
+    py::class_<PyDocumentRun>(m, "DocumentRun", document_run_doc)
+        .def(py::init(&make_document_run), py::arg("documents"), py::kw_only(),
+             py::arg("seed") = py::none(), py::arg("epoch") = 0, py::arg("bos") = py::none(),
+             py::arg("eos") = py::none(), py::arg("threads") = 1)
         .def("__len__",
-             [](const PyRun& self) { return static_cast<std::size_t>(self.run->documents()); })
+             [](const PyDocumentRun& self) {
+                 return static_cast<std::size_t>(self.document_run->documents());
+             })
         .def_property_readonly(
-            "total", [](const PyRun& self) { return self.run->total(); },
+            "total", [](const PyDocumentRun& self) { return self.document_run->total(); },
             "The number of framed tokens.")
         .def(
             "extent",
-            [](const PyRun& self, py::handle document) {
-                const DocumentRun& run = *self.run;
+            [](const PyDocumentRun& self, py::handle document) {
+                const DocumentRun& document_run = *self.document_run;
                 const std::int64_t place =
-                    run.index_of(place_in(document, "document", run.documents()));
-                return py::make_tuple(run.before(place), run.before(place + 1));
+                    document_run.index_of(place_in(document, "document", document_run.documents()));
+                return py::make_tuple(document_run.before(place), document_run.before(place + 1));
             },
             py::arg("document"),
-            "Return (start, stop) of a document in the tokens of the run; for a block, of a place.")
-        .def("spans", &run_spans, py::arg("start"), py::arg("length"),
+            "Return (start, stop) of a document in the tokens of the document run; for a block, of "
+            "a place.")
+        .def("spans", &document_run_spans, py::arg("start"), py::arg("length"),
              "Return the ranges of framed documents that the tokens [start, start + length) of the "
-             "run consist of, as (documents, starts, stops), int64 each.");
+             "document run consist of, as (documents, starts, stops), int64 each.");
 }
 
 }  // namespace
 
 void bind_packing(py::module_& m) {
     bind_part_order(m);
-    bind_runs(m);
+    bind_document_runs(m);
     m.def(
         "add_block_sums",
         [](const py::object& shard, py::handle size, py::handle seed, py::handle first,

@@ -13,7 +13,8 @@
 
 namespace windeck {
 
-/// Documents of several shards. Complete after a run was made of it, and not changed from then on.
+/// Documents of several shards. Complete after a document run was made of it, and not changed from
+/// then on.
 struct PyBlock {
     std::mutex mutex;
     DocumentBlock block;
@@ -23,13 +24,13 @@ struct PyBlock {
     explicit PyBlock(DocumentBlock documents) : block(std::move(documents)) {}
 };
 
-/// A run, and the shard or block it reads.
-struct PyRun {
+/// A document run, and the shard or block it reads.
+struct PyDocumentRun {
     py::object owner;
-    std::unique_ptr<const DocumentRun> run;
+    std::unique_ptr<const DocumentRun> document_run;
 };
 
-/// The sequences that best fit makes of a run.
+/// The sequences that best fit makes of a document run.
 struct PyFit {
     std::int64_t capacity;
     Bins bins;
@@ -37,9 +38,9 @@ struct PyFit {
     std::int64_t sequences() const { return static_cast<std::int64_t>(bins.offsets.size()) - 1; }
 };
 
-/// The pieces of rows as (row_offsets, run_of, starts, lengths).
+/// The pieces of rows as (row_offsets, document_run_of, starts, lengths).
 inline py::tuple piece_arrays(const Pieces& pieces) {
-    return py::make_tuple(int64_array(pieces.row_offsets), int64_array(pieces.run_of),
+    return py::make_tuple(int64_array(pieces.row_offsets), int64_array(pieces.document_run_of),
                           int64_array(pieces.starts), int64_array(pieces.lengths));
 }
 

@@ -94,7 +94,7 @@ BlockList snapshot_blocks(const PySnapshot& self, const IntegerLike& first_bucke
     {
         const GilRelease unlocked;
         selection = snapshot->select(first, end, clock);
-        blocks = plan_blocks(selection, given.rules);
+        blocks = cut_blocks(selection, given.rules);
     }
     return write_pooled(blocks, [&](std::byte* memory) {
         write_blocks(blocks, given.rules, *snapshot, selection, memory, workers);
@@ -151,7 +151,7 @@ BlockList blocks_of_columns(py::handle keys, py::handle versions, py::handle fre
     std::vector<EntryBlock> blocks;
     {
         const GilRelease unlocked;
-        blocks = plan_blocks(ids.values, kinds, given.rules);
+        blocks = cut_blocks(ids.values, kinds, given.rules);
     }
     return write_pooled(
         blocks, [&](std::byte* memory) { write_blocks(blocks, given.rules, entries, memory); });

@@ -118,7 +118,7 @@ Parameters
 stream : object with __arrow_c_stream__
     A column over the Arrow C data interface: a pyarrow ChunkedArray, a table of one column. Each
     row of a list, large_list or fixed_size_list of integers is a document, a null row an empty
-    document. In a column of integers each chunk is a document; pass a ChunkedArray then, since a
+    document. In a column of integers each array is a document; pass a ChunkedArray then, since a
     pyarrow table drops empty chunks.
 strip, min_length, name
     As in `from_arrays`.
@@ -199,14 +199,14 @@ std::shared_ptr<TokenShard> from_arrays(py::handle values, py::handle offsets, p
         throw py::value_error("offsets is empty, expected one more entry than there are documents");
     }
     TokenFilter filter = token_filter(strip, min_length);
-    const ListChunk chunk{.values = static_cast<const std::byte*>(tokens.data()),
-                          .count = tokens.size(),
-                          .offsets = reinterpret_cast<const std::byte*>(bounds.values.data()),
-                          .offset_bytes = 8,
-                          .rows = static_cast<std::int64_t>(bounds.values.size()) - 1};
+    const TokenLists lists{.values = static_cast<const std::byte*>(tokens.data()),
+                           .count = tokens.size(),
+                           .offsets = reinterpret_cast<const std::byte*>(bounds.values.data()),
+                           .offset_bytes = 8,
+                           .rows = static_cast<std::int64_t>(bounds.values.size()) - 1};
     TokenMemory memory{.owner = kept_alive(py::make_tuple(tokens, bounds.owner))};
     const GilRelease unlocked;  // every offset is looked at
-    return std::make_shared<TokenShard>(dtype, std::vector{chunk}, std::move(filter),
+    return std::make_shared<TokenShard>(dtype, std::vector{lists}, std::move(filter),
                                         std::move(memory), name);
 }
 
@@ -225,7 +225,7 @@ std::shared_ptr<TokenShard> from_spans(py::handle data, py::handle starts, py::h
     const auto descriptor = static_cast<int>(integer(file, "file", -1, INT32_MAX));
     auto owner = kept_alive(memory.owner);
     const GilRelease unlocked;  // every document is looked at
-    auto pieces =
+    auto spans =
         token_spans(std::as_bytes(memory.values), begins.values, sizes.values, *kind, name);
     const auto kept = std::make_shared<std::pair<std::shared_ptr<const void>, Descriptor>>(
         std::move(owner), Descriptor(descriptor, name));
@@ -233,8 +233,8 @@ std::shared_ptr<TokenShard> from_spans(py::handle data, py::handle starts, py::h
                      .mapped = descriptor >= 0,
                      .bytes = static_cast<std::int64_t>(memory.values.size()),
                      .file = kept->second.number()};
-    return std::make_shared<TokenShard>(*kind, std::move(pieces), std::move(filter),
-                                        std::move(held), name);
+    return std::make_shared<TokenShard>(*kind, std::move(spans), std::move(filter), std::move(held),
+                                        name);
 }
 
 /// The stream an object offers, moved out of its capsule.

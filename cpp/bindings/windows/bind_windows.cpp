@@ -12,18 +12,18 @@ namespace {
 constexpr const char* class_doc =
     R"(WindowIndex(first, count, stride, *, series=None, keep=None)
 
-An index of windows in runs: candidate j of run r starts at row first[r] + j * stride.
+An index of windows in window runs: candidate j of window run r starts at row first[r] + j * stride.
 
 Parameters
 ----------
 first : int64[R]
-    The start row of the first candidate of each run; may be before its series.
+    The start row of the first candidate of each window run; may be before its series.
 count : int64[R]
-    The number of candidates in each run, 0 or more.
+    The number of candidates in each window run, 0 or more.
 stride : int
     The rows from one candidate to the next, 1 or more.
 series : int64[R], optional
-    The series of each run; by default run r is series r.
+    The series of each window run; by default window run r is series r.
 keep : uint8[ceil(sum(count) / 8)], optional
     Bitmap over all candidates in order, least significant bit first: 1 keeps the candidate.
 
@@ -32,7 +32,7 @@ Raises
 TypeError
     An array with another dtype.
 ValueError
-    A stride below 1, a negative count or series, lengths that differ, a window in two runs.
+    A stride below 1, a negative count or series, lengths that differ, a window in two window runs.
 OverflowError
     Rows or a number of windows beyond 2**63 - 1.
 
@@ -62,7 +62,7 @@ WindowIndex make(py::handle first, py::handle count, py::handle stride, py::hand
         if (numbers->values.size() != firsts.values.size()) {
             throw py::value_error("series has " + std::to_string(numbers->values.size()) +
                                   " entries, expected " + std::to_string(firsts.values.size()) +
-                                  ", one for every run");
+                                  ", one for every window run");
         }
     }
     std::optional<Bytes> bitmap;

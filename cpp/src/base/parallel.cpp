@@ -180,8 +180,9 @@ ThreadPool& thread_pool() {
 }  // namespace
 
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, const RangeBody& body) {
-    const std::int64_t pieces = count / grain + (count % grain != 0 ? 1 : 0);
-    const std::int64_t helpers = std::min<std::int64_t>(std::min(threads, max_threads), pieces) - 1;
+    const std::int64_t portions = count / grain + (count % grain != 0 ? 1 : 0);
+    const std::int64_t helpers =
+        std::min<std::int64_t>(std::min(threads, max_threads), portions) - 1;
     Job job{.count = count, .grain = grain, .body = body};
     if (helpers > 0) {
         thread_pool().run(job, static_cast<int>(helpers));

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gather/plan.hpp"
+#include "gather/compiled_field.hpp"
 #include "gather/step_block.hpp"
 
 namespace windeck {
@@ -19,25 +19,29 @@ struct Scaling {
 
 class Converter {
   public:
-    Converter(const FieldPlan& plan, Scratch& scratch)
-        : plan_(plan), kernels_(*plan.kernels), scratch_(scratch), block_(scratch.block) {}
+    Converter(const CompiledField& compiled, Scratch& scratch)
+        : compiled_(compiled),
+          kernels_(*compiled.kernels),
+          scratch_(scratch),
+          block_(scratch.block) {}
 
     /// `width` values a step from `source` into `out`, and their presence into `present`, which is
     /// scratch where the field has no mask. Returns whether presence was written and holds a 0.
-    bool run(const ColumnPlan& source, std::int64_t width, const Scaling& scaling, std::byte* out,
-             std::uint8_t* present);
+    bool run(const CompiledColumn& source, std::int64_t width, const Scaling& scaling,
+             std::byte* out, std::uint8_t* present);
 
   private:
-    const std::byte* contiguous(const ColumnPlan& source, std::int64_t width);
-    void pack(const ColumnPlan& source, std::int64_t width, const StepRange& piece, std::byte* to);
-    bool drop_filtered(const ColumnPlan& source, std::int64_t width, std::uint8_t* present);
-    void to_float(const ColumnPlan& source, const std::byte* in, std::int64_t n,
+    const std::byte* contiguous(const CompiledColumn& source, std::int64_t width);
+    void pack(const CompiledColumn& source, std::int64_t width, const StepRange& range,
+              std::byte* to);
+    bool drop_filtered(const CompiledColumn& source, std::int64_t width, std::uint8_t* present);
+    void to_float(const CompiledColumn& source, const std::byte* in, std::int64_t n,
                   const Scaling& scaling, const void* fill, std::byte* out);
-    void to_integer(const ColumnPlan& source, const std::byte* in, std::int64_t n,
+    void to_integer(const CompiledColumn& source, const std::byte* in, std::int64_t n,
                     const Scaling& scaling, const std::uint8_t* present, std::byte* out);
-    [[noreturn]] void refuse(const ColumnPlan& source, std::int64_t position) const;
+    [[noreturn]] void refuse(const CompiledColumn& source, std::int64_t step) const;
 
-    const FieldPlan& plan_;
+    const CompiledField& compiled_;
     const GatherKernels& kernels_;
     Scratch& scratch_;
     const StepBlock& block_;

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "gather/plan.hpp"
+#include "gather/compiled_field.hpp"
 #include "windeck/base/parallel.hpp"
 
 namespace windeck {
@@ -48,20 +48,20 @@ void check_names(const std::vector<FieldSpec>& fields) {
     }
 }
 
-void gather_field(const FieldPlan& plan, const Task& task, const FieldOut& out) {
-    if (plan.complete) {
+void gather_field(const CompiledField& compiled, const Task& task, const FieldOut& out) {
+    if (compiled.complete) {
         // All windows at once; those that leave their series clear the steps outside.
-        const std::int64_t values = plan.steps * plan.columns;
+        const std::int64_t values = compiled.steps * compiled.columns;
         std::memset(out.mask + task.begin * values, 1,
                     static_cast<std::size_t>(task.size() * values));
     }
-    switch (plan.method) {
+    switch (compiled.method) {
         case GatherMethod::strips:
-            return gather_strips(plan, task, out);
+            return gather_strips(compiled, task, out);
         case GatherMethod::rows:
-            return gather_rows(plan, task, out);
+            return gather_rows(compiled, task, out);
         case GatherMethod::columns:
-            return gather_columns(plan, task, out);
+            return gather_columns(compiled, task, out);
     }
 }
 
@@ -73,14 +73,15 @@ Gather::Gather(std::shared_ptr<const WindowIndex> index, std::vector<std::int64_
     check_bounds(bounds_, *index_);
     check_names(fields_);
     for (const FieldSpec& field : fields_) {
-        plans_.push_back(std::make_unique<const FieldPlan>(plan_field(field, bounds_, *index_)));
+        compiled_.push_back(
+            std::make_unique<const CompiledField>(compile_field(field, bounds_, *index_)));
     }
 }
 
 Gather::~Gather() = default;
 
 std::int64_t Gather::steps(std::size_t field) const noexcept {
-    return plans_[field]->steps;
+    return compiled_[field]->steps;
 }
 
 void Gather::run(std::span<const std::int64_t> indices, std::span<const FieldOut> outs,
@@ -97,8 +98,8 @@ void Gather::run(std::span<const std::int64_t> indices, std::span<const FieldOut
         std::int64_t* const at_row = starts == nullptr ? located[1] : starts + begin;
         index_->locate(some, of_series, at_row);
         const Task task{begin, end, of_series, at_row};
-        for (std::size_t f = 0; f < plans_.size(); ++f)
-            gather_field(*plans_[f], task, outs[f]);
+        for (std::size_t f = 0; f < compiled_.size(); ++f)
+            gather_field(*compiled_[f], task, outs[f]);
     });
 }
 

@@ -2,8 +2,8 @@
 
 #include <numeric>
 
+#include "gather/compiled_field.hpp"
 #include "gather/convert.hpp"
-#include "gather/plan.hpp"
 #include "gather/step_block.hpp"
 
 namespace windeck {
@@ -12,16 +12,17 @@ namespace {
 /// The coefficients of the columns, repeated so that loops over them are long.
 class RepeatedScaling {
   public:
-    explicit RepeatedScaling(const FieldPlan& plan)
-        : plan_(plan), period_(plan.scaled ? plan.columns * repeats(plan.columns) : 0) {}
+    explicit RepeatedScaling(const CompiledField& compiled)
+        : compiled_(compiled),
+          period_(compiled.scaled ? compiled.columns * repeats(compiled.columns) : 0) {}
 
     Scaling of(std::int64_t series) {
-        const std::int64_t wanted = plan_.coefficients_of(series);
-        if (plan_.scaled && wanted != current_) {
+        const std::int64_t wanted = compiled_.coefficients_of(series);
+        if (compiled_.scaled && wanted != current_) {
             for (std::int64_t i = 0; i < period_; ++i) {
-                const auto from = static_cast<std::size_t>(wanted + i % plan_.columns);
-                scale_[i] = plan_.scale[from];
-                shift_[i] = plan_.shift[from];
+                const auto from = static_cast<std::size_t>(wanted + i % compiled_.columns);
+                scale_[i] = compiled_.scale[from];
+                shift_[i] = compiled_.shift[from];
             }
             current_ = wanted;
         }
@@ -36,7 +37,7 @@ class RepeatedScaling {
         return columns * times <= max_row_columns ? times : 1;
     }
 
-    const FieldPlan& plan_;
+    const CompiledField& compiled_;
     std::int64_t period_;
     std::int64_t current_ = -1;
     double scale_[max_row_columns];  // written before they are read
@@ -45,15 +46,15 @@ class RepeatedScaling {
 
 }  // namespace
 
-void gather_rows(const FieldPlan& plan, const Task& task, const FieldOut& out) {
+void gather_rows(const CompiledField& compiled, const Task& task, const FieldOut& out) {
     Scratch scratch;
-    Converter converter(plan, scratch);
-    RepeatedScaling repeated(plan);
-    for_blocks(plan, task, scratch.block, [&] {
+    Converter converter(compiled, scratch);
+    RepeatedScaling repeated(compiled);
+    for_blocks(compiled, task, scratch.block, [&] {
         const StepBlock& block = scratch.block;
-        const std::int64_t to = (block.window * plan.steps + block.step) * plan.columns;
-        converter.run(plan.sources.front(), plan.columns, repeated.of(block.series),
-                      out.values + (to << plan.log2_out),
+        const std::int64_t to = (block.window * compiled.steps + block.step) * compiled.columns;
+        converter.run(compiled.sources.front(), compiled.columns, repeated.of(block.series),
+                      out.values + (to << compiled.log2_out),
                       out.mask == nullptr ? scratch.masks : out.mask + to);
     });
 }

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gather/plan.hpp"
+#include "gather/compiled_field.hpp"
 
 namespace windeck {
 
@@ -15,9 +15,9 @@ struct StepBlock {
     std::int64_t step = 0;    // of that window, where the block begins
     std::int64_t series = 0;
     std::int64_t steps = 0;
-    std::int64_t count = 0;             // pieces
+    std::int64_t count = 0;             // step ranges
     bool clipped = false;               // some steps lie outside their series
-    StepRange pieces[max_block_steps];  // the first `count`
+    StepRange ranges[max_block_steps];  // the first `count`
 
     void begin(std::int64_t at_window, std::int64_t at_step, std::int64_t in_series) {
         window = at_window;
@@ -28,18 +28,18 @@ struct StepBlock {
         clipped = false;
     }
 
-    void add(const StepRange& piece) {
-        pieces[count++] = piece;
-        steps += piece.steps();
-        clipped |= piece.lead + piece.tail > 0;
+    void add(const StepRange& range) {
+        ranges[count++] = range;
+        steps += range.steps();
+        clipped |= range.lead + range.tail > 0;
     }
 
     /// The row of a step that lies inside its series.
     std::int64_t row_of(std::int64_t wanted, std::int64_t dilation) const {
-        const StepRange* piece = pieces;
-        for (; wanted >= piece->steps(); ++piece)
-            wanted -= piece->steps();
-        return piece->row + (wanted - piece->lead) * dilation;
+        const StepRange* range = ranges;
+        for (; wanted >= range->steps(); ++range)
+            wanted -= range->steps();
+        return range->row + (wanted - range->lead) * dilation;
     }
 };
 
@@ -54,26 +54,27 @@ struct Scratch {
 
 /// Divides the windows of a task into blocks and calls flush() for each; prefetches later windows.
 template <typename Flush>
-void for_blocks(const FieldPlan& plan, const Task& task, StepBlock& block, const Flush& flush) {
+void for_blocks(const CompiledField& compiled, const Task& task, StepBlock& block,
+                const Flush& flush) {
     block.steps = 0;
     const auto finish = [&] {
         if (block.steps > 0) flush();
         block.steps = 0;
     };
-    prefetch_first(plan, task);
+    prefetch_first(compiled, task);
     for (std::int64_t w = task.begin; w < task.end; ++w) {
-        if (!plan.prefetch_spread) prefetch_ahead(plan, task, w);
+        if (!compiled.prefetch_spread) prefetch_ahead(compiled, task, w);
         const std::int64_t series = task.series[w - task.begin];
-        Cursor cursor(plan, series, task.starts[w - task.begin]);
+        Cursor cursor(compiled, series, task.starts[w - task.begin]);
         std::int64_t step = 0;
         while (!cursor.done()) {
             if (block.steps == 0) block.begin(w, step, series);
-            const StepRange piece = cursor.next(plan.block_steps - block.steps);
-            block.add(piece);
-            step += piece.steps();
-            if (block.steps == plan.block_steps) finish();
+            const StepRange range = cursor.next(compiled.block_steps - block.steps);
+            block.add(range);
+            step += range.steps();
+            if (block.steps == compiled.block_steps) finish();
         }
-        if (plan.break_at_windows) finish();
+        if (compiled.break_at_windows) finish();
     }
     finish();
 }

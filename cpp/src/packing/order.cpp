@@ -84,7 +84,7 @@ Pieces PartOrder::pieces(std::span<const std::int64_t> indices, std::int64_t str
                          std::vector<std::int64_t>& parts_used) const {
     Pieces out;
     out.row_offsets.reserve(indices.size() + 1);
-    for (auto* const column : {&out.run_of, &out.starts, &out.lengths})
+    for (auto* const column : {&out.document_run_of, &out.starts, &out.lengths})
         column->reserve(indices.size() + 8);
     std::unordered_map<std::int64_t, std::int64_t> numbers;
     Location current{0, 0};           // of the row before, where this one often lies too

@@ -47,7 +47,7 @@ std::size_t width_of(DType dtype) {
 struct WriteError {
     enum Kind { none, changed, absent, misfit };
     Kind kind = none;
-    std::int64_t run = 0;
+    std::int64_t document_run = 0;
     std::int64_t place = 0;
     std::int64_t token = 0;  // the value, or its bits
     bool is_unsigned = false;
@@ -62,9 +62,9 @@ std::string value_text(const WriteError& error) {
 /// long jump.
 class RowWriter {
   public:
-    RowWriter(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
+    RowWriter(std::span<const DocumentRun* const> document_runs, const PieceSpans& pieces,
               const PackOut& out)
-        : runs_(runs),
+        : document_runs_(document_runs),
           pieces_(pieces),
           out_(out),
           kernels_(pack_kernels()),
@@ -82,18 +82,18 @@ class RowWriter {
   private:
     bool one_row(std::int64_t row) {
         row_ = row;
-        column_ = segment_ = lead_ = 0;
+        column_ = piece_ = lead_ = 0;
         if (out_.frame.bos) put(lead_++, *out_.frame.bos);
         for (std::int64_t p = pieces_.row_offsets[at(row)]; p < pieces_.row_offsets[at(row + 1)];
              ++p) {
-            if (!one_piece(p)) return false;
+            if (!one_row_piece(p)) return false;
         }
-        if (lead_ > 0) end_segment(lead_);
+        if (lead_ > 0) end_piece(lead_);
         if (out_.frame.eos) {
-            // The segment before is written again, longer by a token.
-            column_ -= segment_;
-            put(column_ + segment_, *out_.frame.eos);
-            end_segment(segment_ + 1);
+            // The piece before is written again, longer by a token.
+            column_ -= piece_;
+            put(column_ + piece_, *out_.frame.eos);
+            end_piece(piece_ + 1);
         }
         if (const std::int64_t left = out_.length + 1 - column_; left > 0) {
             for (std::int64_t i = 0; i < left; ++i)
@@ -104,28 +104,29 @@ class RowWriter {
         return true;
     }
 
-    /// Numbers the next tokens of the row, which are written, as a segment.
-    void end_segment(std::int64_t tokens) {
+    /// Numbers the next tokens of the row, which are written, as a piece.
+    void end_piece(std::int64_t tokens) {
         if (out_.targets_mask != nullptr) mask(tokens, 1);
         count(tokens);
         column_ += tokens;
-        segment_ = tokens;
+        piece_ = tokens;
         lead_ = 0;
     }
 
-    bool one_piece(std::int64_t p) {
-        error.run = pieces_.run_of[at(p)];
-        const DocumentRun& run = *runs_[at(error.run)];
+    bool one_row_piece(std::int64_t p) {
+        error.document_run = pieces_.document_run_of[at(p)];
+        const DocumentRun& document_run = *document_runs_[at(error.document_run)];
         std::int64_t left = pieces_.lengths[at(p)];
         if (left == 0) return true;
-        error.place = run.find(pieces_.starts[at(p)]);
-        std::int64_t within = pieces_.starts[at(p)] - run.before(error.place);
+        error.place = document_run.find(pieces_.starts[at(p)]);
+        std::int64_t within = pieces_.starts[at(p)] - document_run.before(error.place);
         for (; left > 0; ++error.place, within = 0) {
-            const std::int64_t framed = run.before(error.place + 1) - run.before(error.place);
+            const std::int64_t framed =
+                document_run.before(error.place + 1) - document_run.before(error.place);
             const std::int64_t taken = std::min(left, framed - within);
             if (taken == 0) continue;
-            if (!document(run, within, taken, framed)) return false;
-            end_segment(lead_ + taken);
+            if (!document(document_run, within, taken, framed)) return false;
+            end_piece(lead_ + taken);
             left -= taken;
         }
         return true;
@@ -133,9 +134,9 @@ class RowWriter {
 
     /// Writes tokens [within, within + taken) of the current framed document to the current column,
     /// after the lead.
-    bool document(const DocumentRun& run, std::int64_t within, std::int64_t taken,
+    bool document(const DocumentRun& document_run, std::int64_t within, std::int64_t taken,
                   std::int64_t framed) {
-        const Frame& frame = run.frame();
+        const Frame& frame = document_run.frame();
         const std::int64_t lead = frame.bos ? 1 : 0;
         const std::int64_t body = framed - frame.tokens();
         const std::int64_t first = std::max(within - lead, std::int64_t{0});
@@ -143,8 +144,8 @@ class RowWriter {
         std::int64_t column = column_ + lead_;
         if (frame.bos && within == 0) put(column++, *frame.bos);
         if (last > first) {
-            const StoredTokens tokens = view(run, error.place);
-            look_ahead(run, error.place + 1);
+            const StoredTokens tokens = view(document_run, error.place);
+            look_ahead(document_run, error.place + 1);
             if (tokens.length != body || tokens.data == nullptr) {
                 error.kind = tokens.length != body ? WriteError::changed : WriteError::absent;
                 return false;
@@ -162,17 +163,18 @@ class RowWriter {
     }
 
     /// Consecutive pieces often read the same documents, so the last two views are cached.
-    StoredTokens view(const DocumentRun& run, std::int64_t place) {
+    StoredTokens view(const DocumentRun& document_run, std::int64_t place) {
         CachedView& cached = cached_[at(place & 1)];
-        if (cached.run != &run || cached.place != place) cached = {&run, place, run.view(place)};
+        if (cached.document_run != &document_run || cached.place != place)
+            cached = {&document_run, place, document_run.view(place)};
         return cached.tokens;
     }
 
     /// Prefetches the next document while this one is written: documents are in random places, and
     /// each would otherwise wait for memory several times.
-    void look_ahead(const DocumentRun& run, std::int64_t place) {
-        if (place >= run.documents()) return;
-        const StoredTokens next = view(run, place);
+    void look_ahead(const DocumentRun& document_run, std::int64_t place) {
+        if (place >= document_run.documents()) return;
+        const StoredTokens next = view(document_run, place);
         const std::int64_t bytes = std::min(next.length * size_of(next.dtype), fetched_ahead);
         for (std::int64_t i = 0; i < bytes && next.data != nullptr; i += 64)
             __builtin_prefetch(next.data + i);
@@ -217,33 +219,33 @@ class RowWriter {
         std::uint8_t* const to = out_.targets_mask + row_ * out_.length + column_;
         const std::int64_t inside = std::min(tokens, out_.length - column_);
         if (inside > 0) std::memset(to, value, at(inside));
-        // The target of a piece's last token is another piece's first.
+        // The target of a piece's last token is the first of another piece.
         if (tokens - 1 < inside) to[tokens - 1] = 0;
     }
 
-    std::span<const DocumentRun* const> runs_;
+    std::span<const DocumentRun* const> document_runs_;
     const PieceSpans& pieces_;
     const PackOut& out_;
     const PackKernels& kernels_;
     std::size_t width_;
     std::int64_t bytes_;
     std::int64_t row_ = 0;
-    std::int64_t column_ = 0;   // after the last segment
-    std::int64_t segment_ = 0;  // the tokens of the last segment
-    std::int64_t lead_ = 0;     // the tokens of the row's frame before the first piece
+    std::int64_t column_ = 0;  // after the last piece
+    std::int64_t piece_ = 0;   // the tokens of the last piece
+    std::int64_t lead_ = 0;    // the tokens of the row's frame before the first row piece
 
     struct CachedView {
-        const DocumentRun* run = nullptr;
+        const DocumentRun* document_run = nullptr;
         std::int64_t place = 0;
         StoredTokens tokens;
     };
     std::array<CachedView, 2> cached_;
 };
 
-[[noreturn]] void refuse(const WriteError& error, std::span<const DocumentRun* const> runs,
+[[noreturn]] void refuse(const WriteError& error, std::span<const DocumentRun* const> document_runs,
                          DType dtype) {
-    const DocumentRun& run = *runs[at(error.run)];
-    const std::string document = run.describe(error.place);
+    const DocumentRun& document_run = *document_runs[at(error.document_run)];
+    const std::string document = document_run.describe(error.place);
     if (error.kind == WriteError::changed) {
         throw FileChanged(document +
                           " has another length than a moment ago, expected files that "
@@ -259,18 +261,18 @@ class RowWriter {
 
 }  // namespace
 
-void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
+void check_pieces(std::span<const DocumentRun* const> document_runs, const PieceSpans& pieces,
                   const PackOut& out) {
-    const auto count = static_cast<std::int64_t>(pieces.run_of.size());
+    const auto count = static_cast<std::int64_t>(pieces.document_run_of.size());
     const std::int64_t content = out.content();
     const auto fail = [](const std::string& what) { throw std::invalid_argument(what); };
     if (content < 0) {
         fail("the frame of a row has " + std::to_string(out.frame.tokens()) +
              " tokens, expected at most the " + std::to_string(out.length + 1) + " of the row");
     }
-    if (pieces.starts.size() != pieces.run_of.size() ||
-        pieces.lengths.size() != pieces.run_of.size()) {
-        fail("run_of, starts and lengths have " + std::to_string(count) + ", " +
+    if (pieces.starts.size() != pieces.document_run_of.size() ||
+        pieces.lengths.size() != pieces.document_run_of.size()) {
+        fail("document_run_of, starts and lengths have " + std::to_string(count) + ", " +
              std::to_string(pieces.starts.size()) + " and " +
              std::to_string(pieces.lengths.size()) + " entries, expected one each for a piece");
     }
@@ -284,18 +286,21 @@ void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pi
         std::int64_t tokens = 0;
         for (std::int64_t p = pieces.row_offsets[at(row)]; p < pieces.row_offsets[at(row + 1)];
              ++p) {
-            const std::int64_t run = pieces.run_of[at(p)];
+            const std::int64_t document_run = pieces.document_run_of[at(p)];
             const std::int64_t start = pieces.starts[at(p)];
             const std::int64_t length = pieces.lengths[at(p)];
-            if (run < 0 || run >= static_cast<std::int64_t>(runs.size())) {
-                fail("piece " + std::to_string(p) + " is of run " + std::to_string(run) +
-                     ", expected one of " + std::to_string(runs.size()));
+            if (document_run < 0 ||
+                document_run >= static_cast<std::int64_t>(document_runs.size())) {
+                fail("piece " + std::to_string(p) + " is of document run " +
+                     std::to_string(document_run) + ", expected one of " +
+                     std::to_string(document_runs.size()));
             }
-            if (start < 0 || length < 0 || length > runs[at(run)]->total() ||
-                start > runs[at(run)]->total() - length) {
+            if (start < 0 || length < 0 || length > document_runs[at(document_run)]->total() ||
+                start > document_runs[at(document_run)]->total() - length) {
                 fail("piece " + std::to_string(p) + " has " + std::to_string(length) +
                      " tokens from " + std::to_string(start) + " on, expected a part of the " +
-                     std::to_string(runs[at(run)]->total()) + " tokens of its run");
+                     std::to_string(document_runs[at(document_run)]->total()) +
+                     " tokens of its document run");
             }
             tokens = length > content - tokens ? content + 1 : tokens + length;
         }
@@ -308,27 +313,27 @@ void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pi
     }
 }
 
-void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
-          int threads) {
+void pack(std::span<const DocumentRun* const> document_runs, const PieceSpans& pieces,
+          const PackOut& out, int threads) {
     const std::int64_t grain =
         std::max<std::int64_t>(tokens_per_share / (out.length + 1), std::int64_t{1});
-    const bool mapped = std::ranges::any_of(runs, &DocumentRun::mapped);
+    const bool mapped = std::ranges::any_of(document_runs, &DocumentRun::mapped);
     parallel_for(out.rows, grain, threads, [&](std::int64_t begin, std::int64_t end) {
-        RowWriter writer(runs, pieces, out);
+        RowWriter writer(document_runs, pieces, out);
         if (!mapped) {
             writer.rows(begin, end);
         } else if (!guarded([&] { writer.rows(begin, end); })) {
-            runs[at(writer.error.run)]->confirm(false);
+            document_runs[at(writer.error.document_run)]->confirm(false);
         }
-        if (writer.error.kind != WriteError::none) refuse(writer.error, runs, out.dtype);
+        if (writer.error.kind != WriteError::none) refuse(writer.error, document_runs, out.dtype);
     });
-    for (const DocumentRun* const run : runs)
-        run->confirm(true);
+    for (const DocumentRun* const document_run : document_runs)
+        document_run->confirm(true);
 }
 
 namespace {
 
-/// Appends the first ids of the segments, last first.
+/// Appends the first ids of the pieces, last first.
 template <typename Id>
 void append_starts(const Id* ids, std::int64_t count, std::vector<std::int32_t>& out) {
     for (std::int64_t end = count; end > 0;) {

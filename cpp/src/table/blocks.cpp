@@ -15,10 +15,10 @@ namespace {
 constexpr std::size_t line = 64;
 
 /// Where blocks end, by what entries take and the buckets they are in.
-class BlockPlanner {
+class BlockCutter {
   public:
-    BlockPlanner(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
-                 const BlockRules& rules)
+    BlockCutter(std::span<const std::int64_t> ids, std::span<const std::uint8_t> states,
+                const BlockRules& rules)
         : most_(rules.most), before_(ids.size() + 1), buckets_(ids.size()) {
         const std::size_t alone = rules.entry_bytes(false);
         const std::size_t with_row = rules.entry_bytes(true);
@@ -176,13 +176,13 @@ void copy(T* to, const T* from, std::size_t count) {
 
 }  // namespace
 
-std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
-                                    std::span<const std::uint8_t> states, const BlockRules& rules) {
-    BlockPlanner planner(ids, states, rules);
+std::vector<EntryBlock> cut_blocks(std::span<const std::int64_t> ids,
+                                   std::span<const std::uint8_t> states, const BlockRules& rules) {
+    BlockCutter cutter(ids, states, rules);
     std::vector<EntryBlock> out;
     std::size_t first = 0;
     std::size_t at = 0;
-    for (const std::size_t end : planner.ends()) {
+    for (const std::size_t end : cutter.ends()) {
         const auto own = states.subspan(first, end - first);
         EntryBlock block;
         block.first = first;
@@ -190,8 +190,8 @@ std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
         block.rows = static_cast<std::uint32_t>(std::ranges::count(own, state_row));
         block.dead = static_cast<std::uint32_t>(std::ranges::count(own, state_dead));
         block.first_id = ids[first];
-        block.first_bucket = planner.bucket(first);
-        block.last_bucket = planner.bucket(end - 1);
+        block.first_bucket = cutter.bucket(first);
+        block.last_bucket = cutter.bucket(end - 1);
         // So that its rows begin with a cache line.
         const BlockLayout layout(block.entries);
         const std::size_t front = layout.values();
@@ -224,8 +224,8 @@ void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
     }
 }
 
-std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
-                                    const BlockRules& rules) {
+std::vector<EntryBlock> cut_blocks(const TableSnapshot::Selection& selection,
+                                   const BlockRules& rules) {
     std::vector<std::int64_t> ids;
     std::vector<std::uint8_t> states;
     ids.reserve(selection.entries.size());
@@ -234,7 +234,7 @@ std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
         ids.push_back(entry.id);
         states.push_back(EntryLocation{entry.place}.is_row() ? state_row : state_counted);
     }
-    return plan_blocks(ids, states, rules);
+    return cut_blocks(ids, states, rules);
 }
 
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,

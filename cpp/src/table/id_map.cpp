@@ -31,7 +31,7 @@ void IdMap::erase(std::int64_t id) noexcept {
     std::uint64_t hole = home(hash_id(id));
     while (slots_[hole].id != id || slots_[hole].number == 0)
         hole = (hole + 1) & mask_;
-    // An entry moves back into the hole unless its own place lies behind the hole, cyclically.
+    // An entry moves back into the hole unless its own place is after the hole, cyclically.
     for (std::uint64_t at = hole;;) {
         at = (at + 1) & mask_;
         if (slots_[at].number == 0) break;

@@ -46,7 +46,7 @@ void require_counts(const WholeRows& rows) {
     }
 }
 
-/// Rows and counters that are appended for the parts of an insertion: the first of each part, and
+/// Rows and counters that are appended for the blocks of an insertion: the first of each block, and
 /// the end.
 struct Appended {
     std::vector<std::uint64_t> rows;
@@ -59,27 +59,27 @@ struct Conflict {
     EntryLocation place;
 };
 
-/// Adds the ids of all parts to the map, which has memory for them; on a conflict, none.
-std::optional<Conflict> add_to_map(IdMap& map, std::span<const WholeRows> parts,
+/// Adds the ids of all blocks to the map, which has memory for them; on a conflict, none.
+std::optional<Conflict> add_to_map(IdMap& map, std::span<const WholeRows> blocks,
                                    const Appended& appended) noexcept {
     std::optional<Conflict> found;
     std::size_t added = 0;
     std::uint64_t row = appended.rows.front();
     std::uint64_t counter = appended.counters.front();
-    for (const WholeRows& part : parts) {
-        const std::size_t size = part.ids.size();
+    for (const WholeRows& block : blocks) {
+        const std::size_t size = block.ids.size();
         for (std::size_t i = 0; i < size && !found; ++i) {
-            if (i + ahead < size) map.prefetch(hash_id(part.ids[i + ahead]));
-            const EntryLocation place = part.admitted[i] != 0 ? EntryLocation::row(row++)
-                                                              : EntryLocation::counter(counter++);
-            const EntryLocation had{map.add(part.ids[i], place.packed, hash_id(part.ids[i]))};
-            if (!had.is_absent()) found = Conflict{part.ids[i], had};
+            if (i + ahead < size) map.prefetch(hash_id(block.ids[i + ahead]));
+            const EntryLocation place = block.admitted[i] != 0 ? EntryLocation::row(row++)
+                                                               : EntryLocation::counter(counter++);
+            const EntryLocation had{map.add(block.ids[i], place.packed, hash_id(block.ids[i]))};
+            if (!had.is_absent()) found = Conflict{block.ids[i], had};
             added += had.is_absent() ? 1U : 0U;
         }
     }
-    for (const WholeRows& part : parts) {
-        for (std::size_t i = 0; found && i < part.ids.size() && added != 0; ++i, --added)
-            map.erase(part.ids[i]);
+    for (const WholeRows& block : blocks) {
+        for (std::size_t i = 0; found && i < block.ids.size() && added != 0; ++i, --added)
+            map.erase(block.ids[i]);
     }
     return found;
 }
@@ -132,17 +132,17 @@ std::vector<std::int64_t> Table::evict(const Eviction& which) {
     return ids;
 }
 
-void Table::insert(std::span<const WholeRows> parts, int threads) {
+void Table::insert(std::span<const WholeRows> blocks, int threads) {
     const std::lock_guard lock(state_->mutex);
     State& s = *state_;
     const std::size_t bytes = s.format.bytes(static_cast<std::size_t>(width()));
     Appended to{{s.rows.size()}, {s.counters.size()}};
-    for (const WholeRows& part : parts) {
-        require_own_buckets(options_, part.ids);
-        require_counts(part);
-        const std::size_t rows = part.values.size() / bytes;
+    for (const WholeRows& block : blocks) {
+        require_own_buckets(options_, block.ids);
+        require_counts(block);
+        const std::size_t rows = block.values.size() / bytes;
         to.rows.push_back(to.rows.back() + rows);
-        to.counters.push_back(to.counters.back() + part.ids.size() - rows);
+        to.counters.push_back(to.counters.back() + block.ids.size() - rows);
     }
     const std::uint64_t rows = to.rows.back() - to.rows.front();
     const std::uint64_t counters = to.counters.back() - to.counters.front();
@@ -152,22 +152,22 @@ void Table::insert(std::span<const WholeRows> parts, int threads) {
     std::optional<Conflict> conflict;
     try {
         s.counters.append(counters);
-        // The map is one piece of work, the rows of each part another; nothing in them throws.
-        const auto count = static_cast<std::int64_t>(parts.size()) + 1;
-        parallel_for(count, 1, threads, [&](std::int64_t piece, std::int64_t) {
-            if (piece == 0) {
-                conflict = add_to_map(s.map, parts, to);
+        // The map is one portion, the rows of each block another; nothing in them throws.
+        const auto count = static_cast<std::int64_t>(blocks.size()) + 1;
+        parallel_for(count, 1, threads, [&](std::int64_t portion, std::int64_t) {
+            if (portion == 0) {
+                conflict = add_to_map(s.map, blocks, to);
                 return;
             }
-            const auto number = static_cast<std::size_t>(piece - 1);
-            const WholeRows& part = parts[number];
+            const auto number = static_cast<std::size_t>(portion - 1);
+            const WholeRows& block = blocks[number];
             std::uint64_t row = to.rows[number];
             std::uint64_t counter = to.counters[number];
-            s.rows.write_values(row, to.rows[number + 1] - row, part.values.data());
-            for (std::size_t i = 0; i < part.ids.size(); ++i) {
-                RowHead& head = part.admitted[i] != 0 ? s.rows.head_to_change(row++)
-                                                      : s.counters.head_to_change(counter++);
-                head = {part.ids[i], part.versions[i], part.frequencies[i], part.seen[i]};
+            s.rows.write_values(row, to.rows[number + 1] - row, block.values.data());
+            for (std::size_t i = 0; i < block.ids.size(); ++i) {
+                RowHead& head = block.admitted[i] != 0 ? s.rows.head_to_change(row++)
+                                                       : s.counters.head_to_change(counter++);
+                head = {block.ids[i], block.versions[i], block.frequencies[i], block.seen[i]};
             }
         });
         if (conflict) throw_conflict(*conflict, to);
@@ -176,9 +176,9 @@ void Table::insert(std::span<const WholeRows> parts, int threads) {
         s.counters.shrink(to.counters.front());
         throw;
     }
-    for (const WholeRows& part : parts) {
-        for (std::size_t i = 0; i < part.ids.size() && s.dead->size() != 0; ++i) {
-            if (s.dead->find(part.ids[i]) != IdMap::absent) s.dead->erase(part.ids[i]);
+    for (const WholeRows& block : blocks) {
+        for (std::size_t i = 0; i < block.ids.size() && s.dead->size() != 0; ++i) {
+            if (s.dead->find(block.ids[i]) != IdMap::absent) s.dead->erase(block.ids[i]);
         }
     }
     ++s.history;

@@ -25,7 +25,7 @@ void write_new(const InitialValues& initial, const TableOptions& options, std::i
 
 /// Calls body(part of ids, index of its first) in parallel.
 template <typename Body>
-void in_parts(std::span<const std::int64_t> ids, int threads, const Body& body) {
+void in_portions(std::span<const std::int64_t> ids, int threads, const Body& body) {
     parallel_for(static_cast<std::int64_t>(ids.size()), grain, threads,
                  [&](std::int64_t from, std::int64_t to) {
                      const auto begin = static_cast<std::size_t>(from);
@@ -41,7 +41,7 @@ void Table::lookup(std::span<const std::int64_t> ids, std::byte* out, int thread
     require_own_buckets(options_, ids);
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t bytes = s.format.bytes(dim);
-    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+    in_portions(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         std::byte* const into = out + first * bytes;
         for_each_location(
             s.map, some,
@@ -62,7 +62,7 @@ void Table::read(std::span<const std::int64_t> ids, std::byte* out, int threads)
     const State& s = *state_;
     require_own_buckets(options_, ids);
     const std::size_t bytes = s.format.bytes(static_cast<std::size_t>(width()));
-    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+    in_portions(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         std::byte* const into = out + first * bytes;
         for_each_location(
             s.map, some,
@@ -110,7 +110,7 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, std::byte* out, int
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t bytes = s.format.bytes(dim);
     s.places.resize(std::max(s.places.size(), ids.size()));
-    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+    in_portions(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         for_each_location(
             s.map, some,
             [&](std::size_t i, EntryLocation place) {
@@ -142,7 +142,7 @@ void Table::lookup_insert(std::span<const std::int64_t> ids, std::byte* out, int
     }
     fill_new();
     // Ids without a row before this call read as their initial values.
-    in_parts(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
+    in_portions(ids, threads, [&](std::span<const std::int64_t> some, std::size_t first) {
         for (std::size_t i = 0; i < some.size(); ++i) {
             if (!EntryLocation{s.places[first + i]}.is_absent()) continue;
             s.format.write_initial(s.initial, some[i], out + (first + i) * bytes, dim);

@@ -13,16 +13,16 @@ constexpr std::size_t largest = std::size_t{64} << 20;
 }  // namespace
 
 struct SlabAllocator::Region {
-    Region(std::size_t pieces, std::size_t piece_bytes)
-        : bytes(pieces * piece_bytes), data(big_new(bytes)) {
+    Region(std::size_t slabs, std::size_t slab_bytes)
+        : bytes(slabs * slab_bytes), data(big_new(bytes)) {
         try {
-            free.reserve(pieces);
+            free.reserve(slabs);
         } catch (...) {
             big_delete(data, bytes);
             throw;
         }
-        for (std::size_t i = pieces; i-- > 0;)
-            free.push_back(data + i * piece_bytes);
+        for (std::size_t i = slabs; i-- > 0;)
+            free.push_back(data + i * slab_bytes);
     }
     ~Region() { big_delete(data, bytes); }
     Region(const Region&) = delete;
@@ -32,7 +32,7 @@ struct SlabAllocator::Region {
 
     std::size_t bytes;
     std::byte* data;
-    std::vector<std::byte*> free;  // its capacity is the number of pieces
+    std::vector<std::byte*> free;  // its capacity is the number of slabs
     std::size_t place = 0;         // in regions_
 };
 
@@ -42,14 +42,14 @@ SlabAllocator::~SlabAllocator() = default;
 
 SlabAllocator::Region* SlabAllocator::add_region() {
     // An eighth of what there is, so that small tables stay small.
-    std::size_t pieces = std::max<std::size_t>(1, in_use_ / 8);
-    if (pieces * bytes_ >= huge_page) {
-        const std::size_t whole = std::min(pieces * bytes_, largest) / huge_page * huge_page;
-        pieces = std::max<std::size_t>(1, whole / bytes_);
+    std::size_t slabs = std::max<std::size_t>(1, in_use_ / 8);
+    if (slabs * bytes_ >= huge_page) {
+        const std::size_t whole = std::min(slabs * bytes_, largest) / huge_page * huge_page;
+        slabs = std::max<std::size_t>(1, whole / bytes_);
     }
     open_.reserve(regions_.size() + 1);  // so that giving back never asks for memory
     regions_.reserve(regions_.size() + 1);
-    auto fresh = std::make_unique<Region>(pieces, bytes_);
+    auto fresh = std::make_unique<Region>(slabs, bytes_);
     fresh->place = regions_.size();
     regions_.push_back(std::move(fresh));
     open_.push_back(regions_.back().get());

@@ -86,7 +86,7 @@ void RowStore::clear() noexcept {
 
 void RowStore::copy_shared_slab(std::uint64_t slab) {
     if (!slabs_[slab].is_unique()) {
-        // Rows behind the last one were never written to.
+        // Rows after the last one were never written to.
         const std::uint64_t first = std::min(slab << shift_, size_);
         const std::size_t used = std::min<std::size_t>(size_ - first, slab_rows());
         SlabRef copy = new_slab();

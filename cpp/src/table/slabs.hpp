@@ -29,7 +29,7 @@ struct RowHead {
     std::int64_t seen;       // clock + 1 at the last of them
 };
 
-/// The header of a slab; heads and values follow in the same piece of memory, at distances
+/// The header of a slab; heads and values follow in the same memory, at distances
 /// that all slabs of a store share, so that finding a row does not touch the header.
 struct TableSlab {
     std::atomic<std::int64_t> references{1};

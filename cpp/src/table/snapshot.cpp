@@ -110,7 +110,7 @@ std::shared_ptr<BucketCache> TableSnapshot::Contents::gather(int first, int end,
     const auto all = static_cast<std::int64_t>(rows.size() + counters.size());
     const std::int64_t room = std::max(window_entries, all / most_passes);
     std::int64_t total = 0;
-    // What was asked for, and as many buckets behind it as there is room for.
+    // The buckets that were asked for, and as many after them as there is room for.
     for (int bucket = first; bucket < bucket_count; ++bucket) {
         const std::int64_t more = counts[static_cast<std::size_t>(bucket)];
         if (bucket >= end && total + more > room) break;

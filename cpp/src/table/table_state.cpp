@@ -144,23 +144,24 @@ EntryLocation Table::State::count_occurrence(std::int64_t id, EntryLocation plac
 bool Table::State::record_row_lookups(std::size_t count, int threads) {
     // Each thread takes slabs of its own, so that no two write to one head, or copy one slab.
     constexpr std::size_t few = 4096;
-    const std::uint64_t parts =
+    const std::uint64_t portions =
         count <= few ? 1 : std::bit_floor(static_cast<unsigned>(std::clamp(threads, 1, 8)));
     std::atomic<bool> all{true};
     parallel_for(
-        static_cast<std::int64_t>(parts), 1, threads, [&](std::int64_t from, std::int64_t) {
-            const auto part = static_cast<std::uint64_t>(from);
-            std::uint64_t mine[block];
-            RowHead* heads[block];
+        static_cast<std::int64_t>(portions), 1, threads, [&](std::int64_t from, std::int64_t) {
+            const auto portion = static_cast<std::uint64_t>(from);
+            std::uint64_t mine[id_block];
+            RowHead* heads[id_block];
             bool whole = true;
-            for (std::size_t begin = 0; begin < count; begin += block) {
+            for (std::size_t begin = 0; begin < count; begin += id_block) {
                 std::size_t found = 0;
-                for (std::size_t i = begin; i < std::min(begin + block, count); ++i) {
+                for (std::size_t i = begin; i < std::min(begin + id_block, count); ++i) {
                     const EntryLocation place{places[i]};
                     const bool row = !place.is_absent();
                     whole = whole && row;
                     mine[found] = place.number();
-                    found += row && (rows.slab(place.number()) & (parts - 1)) == part ? 1U : 0U;
+                    found +=
+                        row && (rows.slab(place.number()) & (portions - 1)) == portion ? 1U : 0U;
                 }
                 for (std::size_t i = 0; i < found; ++i) {
                     rows.make_writable(mine[i]);

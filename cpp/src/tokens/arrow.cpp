@@ -30,7 +30,7 @@ std::int64_t count_zeros(const std::uint8_t* bits, std::int64_t first, std::int6
     return count - ones;
 }
 
-/// Collects the lists or pieces of a shard from the arrays of a stream.
+/// Collects the lists or spans of a shard from the arrays of a stream.
 class ArrowReader {
   public:
     ArrowReader(TokenColumn column, std::optional<MappedFile> file, std::string name)
@@ -67,7 +67,7 @@ class ArrowReader {
         if (column_.lists) {
             take_lists(*array, first, top.length);
         } else {
-            take_piece(*array, first, top.length);
+            take_span(*array, first, top.length);
         }
         return outside_;
     }
@@ -82,7 +82,7 @@ class ArrowReader {
             return {column_.dtype, std::move(lists_), std::move(filter), std::move(memory_),
                     std::move(name_)};
         }
-        return {column_.dtype, std::move(pieces_), std::move(filter), std::move(memory_),
+        return {column_.dtype, std::move(spans_), std::move(filter), std::move(memory_),
                 std::move(name_)};
     }
 
@@ -136,16 +136,16 @@ class ArrowReader {
         return reinterpret_cast<const std::uint8_t*>(bits);
     }
 
-    void take_piece(const ArrowArray& array, std::int64_t first, std::int64_t length) {
+    void take_span(const ArrowArray& array, std::int64_t first, std::int64_t length) {
         require(array.n_buffers == 2 && array.buffers != nullptr);
         const std::uint8_t* const bits = validity(array, first, length);
         std::int64_t nulls = 0;
         if (bits != nullptr) {
             memory_.reading(name_, [&] { nulls = count_zeros(bits, first % 8, length); });
         }
-        if (nulls != 0) refuse_nulls(static_cast<std::int64_t>(pieces_.size()), nulls);
+        if (nulls != 0) refuse_nulls(static_cast<std::int64_t>(spans_.size()), nulls);
         const std::int64_t begin = product(first, bytes_);
-        pieces_.push_back({locate(array.buffers[1], begin, product(length, bytes_)), length});
+        spans_.push_back({locate(array.buffers[1], begin, product(length, bytes_)), length});
     }
 
     void take_lists(const ArrowArray& array, std::int64_t first, std::int64_t rows) {
@@ -155,41 +155,41 @@ class ArrowReader {
         require(values.n_buffers == 2 && values.length >= 0 && values.offset >= 0 &&
                 values.buffers != nullptr && values.dictionary == nullptr);
         if (rows == 0) return;
-        ListChunk chunk{.count = values.length,
-                        .offset_bytes = column_.offset_bytes,
-                        .width = column_.width,
-                        .rows = rows,
-                        .validity = validity(array, first, rows),
-                        .validity_offset = first % 8};
+        TokenLists lists{.count = values.length,
+                         .offset_bytes = column_.offset_bytes,
+                         .width = column_.width,
+                         .rows = rows,
+                         .validity = validity(array, first, rows),
+                         .validity_offset = first % 8};
         std::int64_t skipped = values.offset;
         if (column_.offset_bytes != 0) {
             const std::int64_t entries = product(sum(rows, 1), column_.offset_bytes);
-            chunk.offsets = locate(array.buffers[1], product(first, column_.offset_bytes), entries);
+            lists.offsets = locate(array.buffers[1], product(first, column_.offset_bytes), entries);
         } else {
             const std::int64_t before = product(first, column_.width);
-            chunk.count = product(rows, column_.width);
-            require(sum(before, chunk.count) <= values.length);
+            lists.count = product(rows, column_.width);
+            require(sum(before, lists.count) <= values.length);
             skipped = sum(skipped, before);
         }
-        chunk.values =
-            locate(values.buffers[1], product(skipped, bytes_), product(chunk.count, bytes_));
-        check_tokens(chunk, values, skipped);
+        lists.values =
+            locate(values.buffers[1], product(skipped, bytes_), product(lists.count, bytes_));
+        check_tokens(lists, values, skipped);
         documents_ = sum(documents_, rows);
-        lists_.push_back(chunk);
+        lists_.push_back(lists);
     }
 
     /// Null tokens are allowed between documents and in null documents.
-    void check_tokens(const ListChunk& chunk, const ArrowArray& values, std::int64_t skipped) {
-        const std::uint8_t* const bits = validity(values, skipped, chunk.count);
+    void check_tokens(const TokenLists& lists, const ArrowArray& values, std::int64_t skipped) {
+        const std::uint8_t* const bits = validity(values, skipped, lists.count);
         if (bits == nullptr) return;
         std::int64_t row = 0;
         std::int64_t nulls = 0;
         memory_.reading(name_, [&] {
-            if (count_zeros(bits, skipped % 8, chunk.count) == 0) return;
-            for (; row < chunk.rows; ++row) {
-                const TokenSpan piece = row_of(chunk, row, bytes_);
-                const std::int64_t begin = (piece.data - chunk.values) / bytes_;
-                nulls = count_zeros(bits, skipped % 8 + begin, piece.length);
+            if (count_zeros(bits, skipped % 8, lists.count) == 0) return;
+            for (; row < lists.rows; ++row) {
+                const TokenSpan span = row_of(lists, row, bytes_);
+                const std::int64_t begin = (span.data - lists.values) / bytes_;
+                nulls = count_zeros(bits, skipped % 8 + begin, span.length);
                 if (nulls != 0) return;
             }
         });
@@ -207,8 +207,8 @@ class ArrowReader {
     std::string name_;
     std::int64_t bytes_;  // of a token
     TokenMemory memory_;
-    std::vector<ListChunk> lists_;
-    std::vector<TokenSpan> pieces_;
+    std::vector<TokenLists> lists_;
+    std::vector<TokenSpan> spans_;
     std::int64_t documents_ = 0;  // in lists
     bool inside_ = false;
     bool outside_ = false;  // of the array being taken

@@ -26,32 +26,32 @@ T load(const std::byte* place) {
     return value;
 }
 
-std::int64_t offset(const ListChunk& chunk, std::int64_t row) {
-    const std::byte* const place = chunk.offsets + row * chunk.offset_bytes;
-    return chunk.offset_bytes == 4 ? load<std::int32_t>(place) : load<std::int64_t>(place);
+std::int64_t offset(const TokenLists& lists, std::int64_t row) {
+    const std::byte* const place = lists.offsets + row * lists.offset_bytes;
+    return lists.offset_bytes == 4 ? load<std::int32_t>(place) : load<std::int64_t>(place);
 }
 
-bool is_null(const ListChunk& chunk, std::int64_t row) {
-    if (chunk.validity == nullptr) return false;
-    const std::int64_t bit = chunk.validity_offset + row;
-    return (chunk.validity[bit / 8] >> (bit % 8) & 1) == 0;
+bool is_null(const TokenLists& lists, std::int64_t row) {
+    if (lists.validity == nullptr) return false;
+    const std::int64_t bit = lists.validity_offset + row;
+    return (lists.validity[bit / 8] >> (bit % 8) & 1) == 0;
 }
 
 /// The first row whose offsets decrease or leave the values; `rows` where there is none.
-std::int64_t first_bad_row(const ListChunk& chunk) {
-    if (chunk.rows == 0) return 0;
-    if (chunk.offset_bytes == 0) {
-        const bool fits = chunk.width == 0 || chunk.rows <= chunk.count / chunk.width;
-        return fits ? chunk.rows : chunk.count / chunk.width;
+std::int64_t first_bad_row(const TokenLists& lists) {
+    if (lists.rows == 0) return 0;
+    if (lists.offset_bytes == 0) {
+        const bool fits = lists.width == 0 || lists.rows <= lists.count / lists.width;
+        return fits ? lists.rows : lists.count / lists.width;
     }
-    std::int64_t before = offset(chunk, 0);
+    std::int64_t before = offset(lists, 0);
     if (before < 0) return 0;
-    for (std::int64_t row = 0; row < chunk.rows; ++row) {
-        const std::int64_t next = offset(chunk, row + 1);
-        if (next < before || next > chunk.count) return row;
+    for (std::int64_t row = 0; row < lists.rows; ++row) {
+        const std::int64_t next = offset(lists, row + 1);
+        if (next < before || next > lists.count) return row;
         before = next;
     }
-    return chunk.rows;
+    return lists.rows;
 }
 
 /// A token as int64. A uint64 of 2^63 or more becomes negative, which no strip value of an unsigned
@@ -83,32 +83,32 @@ bool holds(DType dtype, std::int64_t value) {
     return value >> bits == 0 || (value < 0 && value >> bits == -1);
 }
 
-[[noreturn]] void refuse_row(const ListChunk& chunk, std::int64_t row, std::int64_t document,
+[[noreturn]] void refuse_row(const TokenLists& lists, std::int64_t row, std::int64_t document,
                              const std::string& name) {
     const std::string whose = "document " + std::to_string(document) + " of '" + name + "'";
-    if (chunk.offset_bytes == 0) {
-        throw std::invalid_argument(whose + " ends behind the " + std::to_string(chunk.count) +
-                                    " values there are, expected " + std::to_string(chunk.width) +
+    if (lists.offset_bytes == 0) {
+        throw std::invalid_argument(whose + " ends after the " + std::to_string(lists.count) +
+                                    " values, expected " + std::to_string(lists.width) +
                                     " values for every document");
     }
-    throw std::invalid_argument(whose + " has the offsets " + std::to_string(offset(chunk, row)) +
-                                " to " + std::to_string(offset(chunk, row + 1)) +
-                                ", expected offsets from 0 to " + std::to_string(chunk.count) +
+    throw std::invalid_argument(whose + " has the offsets " + std::to_string(offset(lists, row)) +
+                                " to " + std::to_string(offset(lists, row + 1)) +
+                                ", expected offsets from 0 to " + std::to_string(lists.count) +
                                 " that never decrease");
 }
 
 }  // namespace
 
 // Offsets were checked when the shard was made, but the file may have been written to since.
-TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_bytes) noexcept {
-    if (is_null(chunk, row)) return {chunk.values, 0};
-    std::int64_t begin = row * chunk.width;
-    std::int64_t end = begin + chunk.width;
-    if (chunk.offset_bytes != 0) {
-        begin = std::clamp<std::int64_t>(offset(chunk, row), 0, chunk.count);
-        end = std::clamp(offset(chunk, row + 1), begin, chunk.count);
+TokenSpan row_of(const TokenLists& lists, std::int64_t row, std::int64_t token_bytes) noexcept {
+    if (is_null(lists, row)) return {lists.values, 0};
+    std::int64_t begin = row * lists.width;
+    std::int64_t end = begin + lists.width;
+    if (lists.offset_bytes != 0) {
+        begin = std::clamp<std::int64_t>(offset(lists, row), 0, lists.count);
+        end = std::clamp(offset(lists, row + 1), begin, lists.count);
     }
-    return {chunk.values + begin * token_bytes, end - begin};
+    return {lists.values + begin * token_bytes, end - begin};
 }
 
 std::vector<TokenSpan> token_spans(std::span<const std::byte> data,
@@ -121,8 +121,8 @@ std::vector<TokenSpan> token_spans(std::span<const std::byte> data,
                                     " lengths of documents, expected one of each a document");
     }
     const auto size = static_cast<std::int64_t>(data.size());
-    std::vector<TokenSpan> pieces;
-    pieces.reserve(starts.size());
+    std::vector<TokenSpan> spans;
+    spans.reserve(starts.size());
     for (std::size_t i = 0; i < starts.size(); ++i) {
         const std::int64_t start = starts[i];
         const std::int64_t length = lengths[i];
@@ -134,9 +134,9 @@ std::vector<TokenSpan> token_spans(std::span<const std::byte> data,
                                         std::to_string(start) + " on, expected tokens inside of " +
                                         std::to_string(size) + " bytes");
         }
-        pieces.push_back({length == 0 ? nullptr : data.data() + start, length});
+        spans.push_back({length == 0 ? nullptr : data.data() + start, length});
     }
-    return pieces;
+    return spans;
 }
 
 Descriptor::Descriptor(int original, const std::string& name) {
@@ -166,7 +166,7 @@ void TokenMemory::confirm(const std::string& name, bool read) const {
     }
 }
 
-TokenShard::TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter filter,
+TokenShard::TokenShard(DType dtype, std::vector<TokenLists> lists, TokenFilter filter,
                        TokenMemory memory, std::string name)
     : dtype_(dtype),
       bytes_(size_of(dtype)),
@@ -175,20 +175,20 @@ TokenShard::TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter fi
       name_(std::move(name)) {
     std::vector<std::int64_t> rows;
     rows.reserve(lists_.size());
-    for (const ListChunk& chunk : lists_)
-        rows.push_back(chunk.rows);
+    for (const TokenLists& each : lists_)
+        rows.push_back(each.rows);
     rows_ = Cumulative(rows);
     documents_ = rows_.total();
     take(std::move(filter));
     check_offsets();
 }
 
-TokenShard::TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter filter,
+TokenShard::TokenShard(DType dtype, std::vector<TokenSpan> spans, TokenFilter filter,
                        TokenMemory memory, std::string name)
     : dtype_(dtype),
       bytes_(size_of(dtype)),
-      pieces_(std::move(pieces)),
-      documents_(static_cast<std::int64_t>(pieces_.size())),
+      spans_(std::move(spans)),
+      documents_(static_cast<std::int64_t>(spans_.size())),
       memory_(std::move(memory)),
       name_(std::move(name)) {
     take(std::move(filter));
@@ -211,33 +211,33 @@ void TokenShard::take(TokenFilter filter) {
 
 void TokenShard::check_offsets() const {
     for (std::size_t c = 0; c < lists_.size(); ++c) {
-        const ListChunk& chunk = lists_[c];
+        const TokenLists& lists = lists_[c];
         std::int64_t bad = 0;
-        reading([&] { bad = first_bad_row(chunk); });
-        if (bad == chunk.rows) continue;
+        reading([&] { bad = first_bad_row(lists); });
+        if (bad == lists.rows) continue;
         const std::int64_t document = rows_.before(static_cast<std::int64_t>(c)) + bad;
-        refuse_row(chunk, bad, document, name_);
+        refuse_row(lists, bad, document, name_);
     }
 }
 
 TokenSpan TokenShard::stored(std::int64_t document) const noexcept {
-    if (lists_.empty()) return pieces_[at(document)];
-    const std::int64_t chunk = lists_.size() == 1 ? 0 : rows_.find(document);
-    return row_of(lists_[at(chunk)], document - rows_.before(chunk), bytes_);
+    if (lists_.empty()) return spans_[at(document)];
+    const std::int64_t lists = lists_.size() == 1 ? 0 : rows_.find(document);
+    return row_of(lists_[at(lists)], document - rows_.before(lists), bytes_);
 }
 
 bool TokenShard::strips(const std::byte* token) const noexcept {
     return std::ranges::binary_search(strip_, widened(token, dtype_));
 }
 
-TokenSpan TokenShard::stripped(TokenSpan piece) const noexcept {
-    while (piece.length > 0 && strips(piece.data)) {
-        piece.data += bytes_;
-        --piece.length;
+TokenSpan TokenShard::stripped(TokenSpan span) const noexcept {
+    while (span.length > 0 && strips(span.data)) {
+        span.data += bytes_;
+        --span.length;
     }
-    while (piece.length > 0 && strips(piece.data + (piece.length - 1) * bytes_))
-        --piece.length;
-    return piece;
+    while (span.length > 0 && strips(span.data + (span.length - 1) * bytes_))
+        --span.length;
+    return span;
 }
 
 TokenShard TokenShard::part(const DocumentPart& part) const {
@@ -255,9 +255,9 @@ bool TokenShard::in_parts(std::int64_t document) const noexcept {
 
 TokenShard::View TokenShard::view(std::int64_t document) const noexcept {
     if (!parts_.empty() && !in_parts(document)) return View{nullptr, -1};
-    TokenSpan piece = stored(document);
-    if (!strip_.empty()) piece = stripped(piece);
-    return piece.length < min_length_ ? View{nullptr, -1} : View{piece.data, piece.length};
+    TokenSpan span = stored(document);
+    if (!strip_.empty()) span = stripped(span);
+    return span.length < min_length_ ? View{nullptr, -1} : View{span.data, span.length};
 }
 
 void TokenShard::lengths(std::int64_t first, std::span<std::int64_t> out) const {
@@ -272,7 +272,7 @@ TokenShard::Totals TokenShard::totals() const {
     Totals sums{.documents = documents_};
     const bool filtered = !strip_.empty() || min_length_ > 0 || !parts_.empty();
     const bool nulls =
-        std::ranges::any_of(lists_, [](const ListChunk& c) { return c.validity != nullptr; });
+        std::ranges::any_of(lists_, [](const TokenLists& c) { return c.validity != nullptr; });
     reading([&] {
         if (lists_.empty() || filtered || nulls) {
             for (std::int64_t document = 0; document < documents_; ++document) {
@@ -283,10 +283,10 @@ TokenShard::Totals TokenShard::totals() const {
             }
             return;
         }
-        for (const ListChunk& chunk : lists_) {
-            if (chunk.rows == 0) continue;
-            sums.tokens += chunk.offset_bytes == 0 ? chunk.rows * chunk.width
-                                                   : offset(chunk, chunk.rows) - offset(chunk, 0);
+        for (const TokenLists& lists : lists_) {
+            if (lists.rows == 0) continue;
+            sums.tokens += lists.offset_bytes == 0 ? lists.rows * lists.width
+                                                   : offset(lists, lists.rows) - offset(lists, 0);
         }
         sums.kept_documents = documents_;
         sums.kept_tokens = sums.tokens;

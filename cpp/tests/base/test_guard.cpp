@@ -67,7 +67,7 @@ void faults_are_told(const Cut& file) {
         inner = guarded([&] { reads += file.good(); });
         reads += file.bad();
     }) && inner,
-          "a fault behind an inner call is the outer one's");
+          "a fault after an inner call is the outer one's");
     check_throws<std::runtime_error>([] { guarded([] { throw std::runtime_error("thrown"); }); },
                                      "thrown");
     check(!guarded([&] { reads += file.bad(); }), "after an exception");

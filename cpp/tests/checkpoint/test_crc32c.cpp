@@ -116,11 +116,11 @@ void test_rounds_and_splits() {
 }
 
 // The model is a sum over zeros that are there.
-void test_joining_long_runs() {
+void test_joining_many_zeros() {
     const Data zeros(1'000'003, std::byte{0});
     for (std::size_t size = 0; size < zeros.size(); size = 3 * size + 1) {
-        const auto run = std::span(zeros).first(size);
-        check(crc32c_joined(0x12345678, crc32c(run), size) == crc32c(run, 0x12345678), "zeros");
+        const auto range = std::span(zeros).first(size);
+        check(crc32c_joined(0x12345678, crc32c(range), size) == crc32c(range, 0x12345678), "zeros");
     }
     // Twice as many at once as twice as many.
     const std::uint64_t half = std::uint64_t{1} << 40;
@@ -145,6 +145,6 @@ int main() {
     test_sizes_and_places();
     test_each_bit();
     test_rounds_and_splits();
-    test_joining_long_runs();
+    test_joining_many_zeros();
     test_each_flipped_bit_shows();
 }

@@ -36,7 +36,7 @@ FieldSpec spec_of(std::vector<Column> columns, DType dtype, bool mask) {
     FieldSpec spec;
     spec.name = "past";
     spec.columns = std::move(columns);
-    spec.segments = {{-1, 3}};
+    spec.step_spans = {{-1, 3}};
     spec.dtype = dtype;
     spec.mask = mask;
     spec.fill = 9;
@@ -80,7 +80,7 @@ void copies_channels() {
     whole.nan_is_missing = false;
     for (const std::int64_t offset : {0, -1}) {  // every window in its series; the first one not
         FieldSpec spec = spec_of({whole, column_of(b)}, DType::float64, true);
-        spec.segments = {{offset, 3}};
+        spec.step_spans = {{offset, 3}};
         spec.layout = Layout::bct;
         const std::vector<std::int64_t> first{0};
         const std::vector<std::int64_t> count{398};

@@ -24,13 +24,13 @@ struct Texts {
     }
 
     TokenShard shard(DType dtype, TokenFilter filter = {}) const {
-        ListChunk chunk;
-        chunk.values = reinterpret_cast<const std::byte*>(values.data());
-        chunk.count = static_cast<std::int64_t>(values.size());
-        chunk.offsets = reinterpret_cast<const std::byte*>(offsets.data());
-        chunk.offset_bytes = 8;
-        chunk.rows = static_cast<std::int64_t>(offsets.size()) - 1;
-        return TokenShard(dtype, std::vector<ListChunk>{chunk}, std::move(filter), {}, "texts");
+        TokenLists lists;
+        lists.values = reinterpret_cast<const std::byte*>(values.data());
+        lists.count = static_cast<std::int64_t>(values.size());
+        lists.offsets = reinterpret_cast<const std::byte*>(offsets.data());
+        lists.offset_bytes = 8;
+        lists.rows = static_cast<std::int64_t>(offsets.size()) - 1;
+        return TokenShard(dtype, std::vector<TokenLists>{lists}, std::move(filter), {}, "texts");
     }
 
     /// The framed tokens of a document.
@@ -71,8 +71,8 @@ struct Batch {
 };
 
 /// The same batch as int64 and, cast back, as int32.
-Batch packed(const std::vector<const DocumentRun*>& runs, const Pieces& pieces, std::int64_t length,
-             bool padded, DType dtype, int threads, const Frame& frame = {}) {
+Batch packed(const std::vector<const DocumentRun*>& document_runs, const Pieces& pieces,
+             std::int64_t length, bool padded, DType dtype, int threads, const Frame& frame = {}) {
     PackOut out;
     out.dtype = dtype;
     out.rows = static_cast<std::int64_t>(pieces.row_offsets.size()) - 1;
@@ -88,9 +88,10 @@ Batch packed(const std::vector<const DocumentRun*>& runs, const Pieces& pieces, 
     out.position_ids = wide ? reinterpret_cast<std::byte*>(batch.ids.data())
                             : reinterpret_cast<std::byte*>(ids.data());
     if (padded) out.targets_mask = batch.mask.data();
-    const PieceSpans spans{pieces.row_offsets, pieces.run_of, pieces.starts, pieces.lengths};
-    check_pieces(runs, spans, out);
-    pack(runs, spans, out, threads);
+    const PieceSpans spans{pieces.row_offsets, pieces.document_run_of, pieces.starts,
+                           pieces.lengths};
+    check_pieces(document_runs, spans, out);
+    pack(document_runs, spans, out, threads);
     if (!wide) {
         batch.tokens.assign(tokens.begin(), tokens.end());
         batch.ids.assign(ids.begin(), ids.end());
@@ -106,17 +107,17 @@ void rows_of(DType stored) {
         const Frame frame = random_frame();
         std::optional<Permutation> order;
         if (draw(0, 1) == 1) order.emplace(static_cast<std::uint64_t>(shard.documents()), 11, 2);
-        const DocumentRun run(shard, order, frame, 2);
-        Numbers stream, counts;  // every token of the run, and where it is in its document
-        for (std::int64_t place = 0; place < run.documents(); ++place) {
-            const Numbers document = texts.framed(run.at(place), frame);
-            check(run.before(place) == static_cast<std::int64_t>(stream.size()), "before");
-            check(run.index_of(run.at(place)) == place, "index_of");
+        const DocumentRun document_run(shard, order, frame, 2);
+        Numbers stream, counts;  // every token of the document run, and where it is in its document
+        for (std::int64_t place = 0; place < document_run.documents(); ++place) {
+            const Numbers document = texts.framed(document_run.at(place), frame);
+            check(document_run.before(place) == static_cast<std::int64_t>(stream.size()), "before");
+            check(document_run.index_of(document_run.at(place)) == place, "index_of");
             stream.insert(stream.end(), document.begin(), document.end());
             for (std::size_t i = 0; i < document.size(); ++i)
                 counts.push_back(static_cast<std::int64_t>(i));
         }
-        check(run.total() == static_cast<std::int64_t>(stream.size()), "total");
+        check(document_run.total() == static_cast<std::int64_t>(stream.size()), "total");
         const std::int64_t length = draw(1, 30);
         const bool padded = draw(0, 1) == 1;
         Frame of_row;
@@ -132,9 +133,9 @@ void rows_of(DType stored) {
                 ids.push_back(0);
             }
             bool is_first = of_row.bos.has_value();  // of the row, so it continues its bos
-            while (left > 0 && run.total() > 0 && !(padded && draw(0, 2) == 0)) {
-                const std::int64_t start = draw(0, run.total() - 1);
-                const std::int64_t taken = draw(0, std::min(left, run.total() - start));
+            while (left > 0 && document_run.total() > 0 && !(padded && draw(0, 2) == 0)) {
+                const std::int64_t start = draw(0, document_run.total() - 1);
+                const std::int64_t taken = draw(0, std::min(left, document_run.total() - start));
                 pieces.add(0, start, taken);
                 left -= taken;
                 for (std::int64_t i = 0; i < taken; ++i) {
@@ -160,7 +161,7 @@ void rows_of(DType stored) {
                 expected.mask.push_back(i + 1 < filled && ids[i + 1] == ids[i] + 1 ? 1 : 0);
         }
         for (const DType dtype : {DType::int64, DType::int32}) {
-            const Batch batch = packed({&run}, pieces, length, padded, dtype, 3, of_row);
+            const Batch batch = packed({&document_run}, pieces, length, padded, dtype, 3, of_row);
             check(batch.tokens == expected.tokens, "tokens");
             check(batch.ids == expected.ids, "position_ids");
             if (padded) check(batch.mask == expected.mask, "targets_mask");
@@ -177,7 +178,7 @@ void blocks() {
         DocumentBlock block(5);
         block.read(shards[0], Numbers{29, 3}, Numbers{4, 0}, copy);
         block.read(shards[1], Numbers{0, 1, 19}, Numbers{1, 3, 2}, copy);
-        const DocumentRun run(block, frame);
+        const DocumentRun document_run(block, frame);
         Numbers stream;
         const auto append = [&](const Numbers& tokens, bool kept) {
             if (kept) stream.insert(stream.end(), tokens.begin(), tokens.end());
@@ -188,32 +189,34 @@ void blocks() {
             append(tokens, tokens.size() >= 4);  // with its BOS
         }
         append(first.framed(29, frame), true);
-        check(run.total() == static_cast<std::int64_t>(stream.size()), "total of a block");
+        check(document_run.total() == static_cast<std::int64_t>(stream.size()), "total of a block");
         Pieces pieces;
-        pieces.add(0, 0, run.total());
+        pieces.add(0, 0, document_run.total());
         pieces.end_row();
-        check(packed({&run}, pieces, run.total() - 1, false, DType::int64, 1).tokens == stream,
+        check(packed({&document_run}, pieces, document_run.total() - 1, false, DType::int64, 1)
+                      .tokens == stream,
               "a block");
         // The same by lengths, and only what is needed with its tokens.
         DocumentBlock part = block.without_tokens();
         const DocumentRun without_tokens(part, frame);
-        check(without_tokens.total() == run.total(), "total of a block without tokens");
+        check(without_tokens.total() == document_run.total(), "total of a block without tokens");
         check_throws<std::invalid_argument>(
             [&] {
-                (void)packed({&without_tokens}, pieces, run.total() - 1, false, DType::int64, 1);
+                (void)packed({&without_tokens}, pieces, document_run.total() - 1, false,
+                             DType::int64, 1);
             },
             "of 'texts' is there by its length alone, expected its tokens as well");
         part.read(shards[0], Numbers{29}, Numbers{4}, copy);
         const DocumentRun last(part, frame);
         Pieces end;
-        end.add(0, run.before(4), run.total() - run.before(4));
+        end.add(0, document_run.before(4), document_run.total() - document_run.before(4));
         end.end_row();
         const Numbers tokens = first.framed(29, frame);
         if (tokens.size() > 1) {
             const auto length = static_cast<std::int64_t>(tokens.size()) - 1;
             check(packed({&last}, end, length, false, DType::int64, 1).tokens == tokens, "part");
         }
-        check(run.describe(0) == "document 3 of 'texts'", "the name of a document");
+        check(document_run.describe(0) == "document 3 of 'texts'", "the name of a document");
         check_throws<std::out_of_range>(
             [&] { block.read(shards[0], Numbers{30}, Numbers{0}, copy); },
             "document 30 for place 0 is out of range for 30 documents and 5 places");
@@ -245,16 +248,19 @@ void refuses() {
     texts.add({1, 2, 3});
     texts.add({4, std::int64_t{1} << 31, 5});
     const TokenShard shard = texts.shard(DType::int64);
-    const DocumentRun run(shard, std::nullopt, {}, 1);
+    const DocumentRun document_run(shard, std::nullopt, {}, 1);
     const auto rows = [&](std::int64_t of, std::int64_t start, std::int64_t length,
                           std::int64_t row) {
         Pieces pieces;
         pieces.add(of, start, length);
         pieces.end_row();
-        return [=, &run] { (void)packed({&run}, pieces, row, false, DType::int32, 1); };
+        return [=, &document_run] {
+            (void)packed({&document_run}, pieces, row, false, DType::int32, 1);
+        };
     };
     using std::invalid_argument;
-    check_throws<invalid_argument>(rows(1, 0, 3, 2), "piece 0 is of run 1, expected one of 1");
+    check_throws<invalid_argument>(rows(1, 0, 3, 2),
+                                   "piece 0 is of document run 1, expected one of 1");
     check_throws<invalid_argument>(rows(0, 4, 3, 2), "piece 0 has 3 tokens from 4 on");
     check_throws<invalid_argument>(rows(0, -1, 3, 2), "piece 0 has 3 tokens from -1 on");
     check_throws<invalid_argument>(rows(0, 0, 2, 2), "row 0 has less than 3 tokens");

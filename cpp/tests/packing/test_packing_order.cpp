@@ -54,7 +54,7 @@ void pieces_of_rows() {
             std::int64_t position = 2 * indices[r];
             for (std::int64_t p = pieces.row_offsets[r]; p < pieces.row_offsets[r + 1]; ++p) {
                 for (std::int64_t i = 0; i < pieces.lengths[at(p)]; ++i, ++position) {
-                    check(parts[at(pieces.run_of[at(p)])] == of[at(position)], "part");
+                    check(parts[at(pieces.document_run_of[at(p)])] == of[at(position)], "part");
                     check(pieces.starts[at(p)] + i == within[at(position)], "start");
                 }
             }

@@ -57,7 +57,7 @@ T at(const std::byte* from, std::size_t number = 0) {
     return out;
 }
 
-/// What a block holds, put behind what was read before.
+/// The entries of a block, appended to those that were read before.
 void read(const EntryBlock& block, const BlockRules& rules, const std::byte* memory,
           Columns& into) {
     const std::byte* from = memory + block.at;
@@ -94,7 +94,7 @@ void ends_where_it_must(const std::vector<EntryBlock>& blocks, const BlockRules&
                                        return block.first_bucket < border &&
                                               border <= block.last_bucket;
                                    }),
-              "a block goes on behind a border");
+              "a block goes on after a border");
     }
 }
 
@@ -117,7 +117,7 @@ void columns_come_back() {
         for (const std::size_t most : {0, 100, 5000, 1 << 20}) {
             const BlockRules rules{{.dim = 3, .slots = 1}, most, borders};
             const Columns given = some(count, rules.width(), random);
-            auto blocks = plan_blocks(given.ids, given.states, rules);
+            auto blocks = cut_blocks(given.ids, given.states, rules);
             std::vector<std::byte> memory(bytes_of(blocks) + 64, std::byte{0xff});
             write_blocks(blocks, rules, given.view(), memory.data());
             ends_where_it_must(blocks, rules);
@@ -162,8 +162,8 @@ void a_snapshot_gives_the_same() {
                    {versions.data(), frequencies.data(), seen.data(), states.data()},
                    std::as_writable_bytes(std::span(values)).data());
     const BlockRules rules{{.dim = 5, .slots = 0}, 4000, {}};
-    auto blocks = plan_blocks(selection, rules);
-    auto others = plan_blocks(keys, states, rules);
+    auto blocks = cut_blocks(selection, rules);
+    auto others = cut_blocks(keys, states, rules);
     std::vector<std::byte> memory(bytes_of(blocks));
     std::vector<std::byte> other(bytes_of(others));
     write_blocks(blocks, rules, *snapshot, selection, memory.data());

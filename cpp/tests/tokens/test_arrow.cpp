@@ -111,7 +111,7 @@ void lists_are_read_and_released() {
 }
 
 void addresses_in_a_file_are_kept_without_arrays() {
-    // One piece of memory, as a mapping is, that holds both.
+    // One memory, as a mapping is, that holds both.
     std::vector<std::int32_t> file{0, 2, 2, 5, 1, 2, 3, 4, 5};
     const auto begin = reinterpret_cast<const std::byte*>(file.data());
     const auto gone = std::make_shared<int>(0);

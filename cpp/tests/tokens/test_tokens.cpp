@@ -84,55 +84,55 @@ void random_documents(DType dtype) {
         if (draw(0, 1) == 0) filter.strip.push_back(draw(0, 3));
         const auto count = static_cast<std::int64_t>(values.size());
         const auto rows = static_cast<std::int64_t>(documents.size());
-        const ListChunk whole{.values = bytes(values),
-                              .count = count,
-                              .offsets = bytes(offsets),
-                              .offset_bytes = 4,
-                              .rows = rows};
+        const TokenLists whole{.values = bytes(values),
+                               .count = count,
+                               .offsets = bytes(offsets),
+                               .offset_bytes = 4,
+                               .rows = rows};
         equals<T>(TokenShard(dtype, std::vector{whole}, filter, {}, "x"), documents, filter);
 
-        // The same in two chunks with an empty one between.
-        ListChunk first = whole;
+        // The same in two arrays with an empty one between.
+        TokenLists first = whole;
         first.rows = draw(0, rows);
-        ListChunk none = whole;
+        TokenLists none = whole;
         none.rows = 0;
         none.offsets = nullptr;
-        ListChunk second = whole;
+        TokenLists second = whole;
         second.rows -= first.rows;
         second.offsets += 4 * first.rows;
         equals<T>(TokenShard(dtype, std::vector{first, none, second}, filter, {}, "x"), documents,
                   filter);
 
-        std::vector<TokenSpan> pieces;
+        std::vector<TokenSpan> spans;
         for (std::size_t d = 0; d < documents.size(); ++d) {
             const auto place = static_cast<std::size_t>(offsets[d]) * sizeof(T);
-            pieces.push_back({bytes(values) + place, offsets[d + 1] - offsets[d]});
+            spans.push_back({bytes(values) + place, offsets[d + 1] - offsets[d]});
         }
-        equals<T>(TokenShard(dtype, pieces, filter, {}, "x"), documents, filter);
+        equals<T>(TokenShard(dtype, spans, filter, {}, "x"), documents, filter);
     }
 }
 
 void nulls_and_one_width() {
     const std::vector<std::int16_t> values{1, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<std::uint8_t> validity{0b1011'0111};
-    const ListChunk chunk{.values = bytes(values),
-                          .count = 8,
-                          .width = 2,
-                          .rows = 4,
-                          .validity = validity.data(),
-                          .validity_offset = 3};
-    const TokenShard shard(DType::int16, std::vector{chunk}, {}, {}, "x");
+    const TokenLists lists{.values = bytes(values),
+                           .count = 8,
+                           .width = 2,
+                           .rows = 4,
+                           .validity = validity.data(),
+                           .validity_offset = 3};
+    const TokenShard shard(DType::int16, std::vector{lists}, {}, {}, "x");
     equals<std::int16_t>(shard, {{}, {3, 4}, {5, 6}, {}}, {});
 }
 
 /// No strip value of 64 signed bits is a token of 64 unsigned bits beyond them, nor the reverse.
 void stripping_compares_values_not_bits() {
     const std::vector<std::uint64_t> large{std::numeric_limits<std::uint64_t>::max(), 7};
-    const std::vector<TokenSpan> piece{{bytes(large), 2}};
-    check(TokenShard(DType::uint64, piece, {.strip = {-1}, .min_length = 0}, {}, "x")
-                  .view(0)
-                  .length == 2,
-          "uint64");
+    const std::vector<TokenSpan> span{{bytes(large), 2}};
+    check(
+        TokenShard(DType::uint64, span, {.strip = {-1}, .min_length = 0}, {}, "x").view(0).length ==
+            2,
+        "uint64");
     const std::vector<std::int8_t> small{-1, 7, -1};
     const std::vector<TokenSpan> other{{bytes(small), 3}};
     check(
@@ -170,16 +170,16 @@ void spans_of_one_memory() {
     check(number > 0 && second.number() == number, "moved");
 }
 
-/// The file behind a shard may be written to: a view stays inside, and a copy is refused.
+/// The file of a shard may be written to: a view stays inside, and a copy is refused.
 void offsets_that_change() {
     const std::vector<std::int32_t> values{1, 2, 3};
     std::vector<std::int64_t> offsets{0, 2, 3};
-    const ListChunk chunk{.values = bytes(values),
-                          .count = 3,
-                          .offsets = bytes(offsets),
-                          .offset_bytes = 8,
-                          .rows = 2};
-    const TokenShard shard(DType::int32, std::vector{chunk}, {}, {}, "x");
+    const TokenLists lists{.values = bytes(values),
+                           .count = 3,
+                           .offsets = bytes(offsets),
+                           .offset_bytes = 8,
+                           .rows = 2};
+    const TokenShard shard(DType::int32, std::vector{lists}, {}, {}, "x");
     for (const Numbers& hostile :
          {Numbers{-9, 1LL << 60, -7}, Numbers{3, 2, 1}, Numbers{9, 9, 9}}) {
         offsets = hostile;
@@ -207,7 +207,7 @@ void parts() {
     for (int round = 0; round < 200; ++round) {
         Numbers lengths(at(draw(0, 40)));
         std::vector<std::int16_t> values;
-        std::vector<TokenSpan> pieces;
+        std::vector<TokenSpan> spans;
         for (std::int64_t& length : lengths) {
             length = draw(0, 6);
             for (std::int64_t i = 0; i < length; ++i)
@@ -215,10 +215,10 @@ void parts() {
         }
         std::int64_t start = 0;
         for (const std::int64_t length : lengths) {
-            pieces.push_back({bytes(values) + 2 * start, length});
+            spans.push_back({bytes(values) + 2 * start, length});
             start += length;
         }
-        const TokenShard whole(DType::int16, pieces, filter, {}, "x");
+        const TokenShard whole(DType::int16, spans, filter, {}, "x");
         const auto documents = static_cast<std::int64_t>(lengths.size());
         const std::uint64_t state = static_cast<std::uint64_t>(draw(0, 1 << 30));
         const std::uint64_t other = state + 1;
@@ -262,11 +262,11 @@ void parts() {
 void a_part_owns_the_memory() {
     auto values = std::make_shared<std::vector<std::int32_t>>(std::vector<std::int32_t>{1, 2, 3});
     const std::weak_ptr<const void> memory = values;
-    const std::vector<TokenSpan> pieces{{bytes(*values), 3}};
+    const std::vector<TokenSpan> spans{{bytes(*values), 3}};
     TokenMemory owner;
     owner.owner = std::move(values);
     std::optional<TokenShard> whole;
-    whole.emplace(DType::int32, pieces, TokenFilter{}, std::move(owner), "x");
+    whole.emplace(DType::int32, spans, TokenFilter{}, std::move(owner), "x");
     std::optional<TokenShard> part;
     part.emplace(whole->part({5, 0, std::numeric_limits<std::uint64_t>::max()}));
     whole.reset();
@@ -282,12 +282,12 @@ void refuses() {
     const std::vector<std::int32_t> values{1, 2, 3};
     const auto lists = [&](const Numbers& offsets) {
         return [&values, offsets] {
-            const ListChunk chunk{.values = bytes(values),
-                                  .count = 3,
-                                  .offsets = bytes(offsets),
-                                  .offset_bytes = 8,
-                                  .rows = static_cast<std::int64_t>(offsets.size()) - 1};
-            TokenShard(DType::int32, std::vector{chunk}, {}, {}, "x");
+            const TokenLists lists{.values = bytes(values),
+                                   .count = 3,
+                                   .offsets = bytes(offsets),
+                                   .offset_bytes = 8,
+                                   .rows = static_cast<std::int64_t>(offsets.size()) - 1};
+            TokenShard(DType::int32, std::vector{lists}, {}, {}, "x");
         };
     };
     using std::invalid_argument;
@@ -300,10 +300,10 @@ void refuses() {
     check_throws<invalid_argument>(
         [&] { TokenShard(DType::int8, none, {.strip = {}, .min_length = -1}, {}, "x"); },
         "min_length is -1, expected 0 or more");
-    const ListChunk wide{.values = bytes(values), .count = 3, .width = 2, .rows = 2};
+    const TokenLists wide{.values = bytes(values), .count = 3, .width = 2, .rows = 2};
     check_throws<invalid_argument>(
         [&] { TokenShard(DType::int32, std::vector{wide}, {}, {}, "x"); },
-        "document 1 of 'x' ends behind the 3 values there are");
+        "document 1 of 'x' ends after the 3 values, expected 2 values");
 }
 
 }  // namespace

@@ -52,14 +52,14 @@ void equals(const WindowIndex& index, const Listed& expected) {
 
 void random_configurations() {
     for (int round = 0; round < 2000; ++round) {
-        const auto runs = at(draw(0, 12));
+        const auto window_runs = at(draw(0, 12));
         const std::int64_t stride = draw(1, 5);
         Numbers first;
         Numbers count;
         Numbers series;
         std::int64_t row = draw(-20, 20);
         std::int64_t total = 0;
-        for (std::size_t r = 0; r < runs; ++r) {
+        for (std::size_t r = 0; r < window_runs; ++r) {
             first.push_back(row);
             count.push_back(draw(0, 3) == 0 ? 0 : draw(1, 400));
             total += count.back();
@@ -79,7 +79,7 @@ void random_configurations() {
     }
 }
 
-void interleaved_runs_of_one_series() {
+void interleaved_window_runs_of_one_series() {
     const Numbers first{1, 0, 100};
     const Numbers count{10, 10, 3};
     const Numbers series{7, 7, 2};
@@ -127,11 +127,12 @@ void refuses() {
     };
     using std::invalid_argument;
     check_throws<invalid_argument>(index(zero, ten, 0), "stride is 0, expected 1 or more");
-    check_throws<invalid_argument>(index(zero, none, 1), "one each for every run");
-    check_throws<invalid_argument>(index(zero, {-1}, 1), "run 0 has count -1");
+    check_throws<invalid_argument>(index(zero, none, 1), "one each for every window run");
+    check_throws<invalid_argument>(index(zero, {-1}, 1), "window run 0 has count -1");
     check_throws<invalid_argument>(index(zero, ten, 1, {-2}), "series -2");
-    check_throws<invalid_argument>(index(twice, {3, 2}, 2, {1, 1}),
-                                   "run 1 repeats the window at row 4 of series 1 that run 0");
+    check_throws<invalid_argument>(
+        index(twice, {3, 2}, 2, {1, 1}),
+        "window run 1 repeats the window at row 4 of series 1 that window run 0");
     check_throws<std::overflow_error>(index({largest - 1}, ten, 1), "leaves the 64-bit integers");
     check_throws<std::overflow_error>(index(zero, {largest}, 2), "leaves the 64-bit integers");
     check_throws<std::overflow_error>(index(twice, {largest - 9, largest - 9}, 1), "2^63 - 1");
@@ -140,14 +141,14 @@ void refuses() {
                                    "keep has 1 bytes, expected 2 for 10 candidate windows");
     check_throws<std::out_of_range>([&] { WindowIndex(zero, ten, 1).check(ten); },
                                     "index 10 is out of range for 10 windows");
-    check(WindowIndex(none, none, 1).size() == 0, "no runs, no windows");
+    check(WindowIndex(none, none, 1).size() == 0, "no window runs, no windows");
 }
 
 }  // namespace
 
 int main() {
     random_configurations();
-    interleaved_runs_of_one_series();
+    interleaved_window_runs_of_one_series();
     rows_within_series();
     large_numbers();
     refuses();

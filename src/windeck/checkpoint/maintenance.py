@@ -74,8 +74,10 @@ def find_needed(view: View, namespace: str, commits: Iterable[Commit]) -> set[Ne
 def _needed_chunks(entries: Mapping[str, TensorEntry]) -> Iterator[NeededValues]:
     for entry in entries.values():
         for part in entry.parts:
-            for run in part.kept:
-                yield NeededValues("t", run.generation, run.writer, run.item, run.first, run.stop)
+            for kept in part.kept:
+                yield NeededValues(
+                    "t", kept.generation, kept.writer, kept.item, kept.first, kept.stop
+                )
 
 
 def _needed_blocks(tables: Mapping[str, TableEntry], own: int) -> Iterator[NeededValues]:
@@ -244,19 +246,19 @@ class _NeededIndex:
     """Lookup of keys among needed values."""
 
     def __init__(self, needed: set[NeededValues]) -> None:
-        self._runs: dict[tuple[str | int, ...], list[tuple[int, int]]] = {}
+        self._ranges: dict[tuple[str | int, ...], list[tuple[int, int]]] = {}
         for span in sorted(needed):
             first, stop = span.first, _ALL if span.stop is None else span.stop
-            runs = self._runs.setdefault(span[:4], [])
-            if runs and first <= runs[-1][1]:  # several generations may need the same values
-                first, stop = runs[-1][0], max(stop, runs.pop()[1])
-            runs.append((first, stop))
+            ranges = self._ranges.setdefault(span[:4], [])
+            if ranges and first <= ranges[-1][1]:  # several generations may need the same values
+                first, stop = ranges[-1][0], max(stop, ranges.pop()[1])
+            ranges.append((first, stop))
 
     def has(self, letter: str, numbers: tuple[int, ...]) -> bool:
         """Return True if the key of a letter and numbers is needed."""
-        runs = self._runs.get((letter, *numbers[:-1]), [])
-        place = bisect_right(runs, numbers[-1], key=_first) - 1
-        return place >= 0 and numbers[-1] < runs[place][1]
+        ranges = self._ranges.get((letter, *numbers[:-1]), [])
+        place = bisect_right(ranges, numbers[-1], key=_first) - 1
+        return place >= 0 and numbers[-1] < ranges[place][1]
 
 
 def _range(namespace: str, span: NeededValues) -> tuple[bytes, bytes]:

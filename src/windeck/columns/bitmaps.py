@@ -27,9 +27,9 @@ def all_set(rows: int) -> Bits:
     return np.full((rows + 7) >> 3, 0xFF, dtype=np.uint8)
 
 
-def take(bitmap: Bits, positions: Int64s) -> Bools:
-    """Return the bits at some positions."""
-    found: Bools = (bitmap[positions >> 3] >> (positions & 7).astype(np.uint8) & 1) != 0
+def take(bitmap: Bits, places: Int64s) -> Bools:
+    """Return the bits at some places."""
+    found: Bools = (bitmap[places >> 3] >> (places & 7).astype(np.uint8) & 1) != 0
     return found
 
 
@@ -40,15 +40,15 @@ def count(bitmap: Bits) -> int:
     return sum(int(np.unpackbits(bits).sum(dtype=np.int64)) for bits in slices)
 
 
-def count_before(bitmap: Bits, positions: Int64s) -> Int64s:
-    """Return the number of bits that are set before each of some ascending positions."""
+def count_before(bitmap: Bits, places: Int64s) -> Int64s:
+    """Return the number of bits that are set before each of some ascending places."""
     step = 1 << 16
-    found = np.zeros(len(positions), dtype=np.int64)
+    found = np.zeros(len(places), dtype=np.int64)
     before = 0
     for start in range(0, 8 * len(bitmap), step):
         bits = np.unpackbits(bitmap[start >> 3 : (start + step) >> 3], bitorder="little")
         sums = np.concatenate([[0], np.cumsum(bits, dtype=np.int64)])
-        first, stop = np.searchsorted(positions, [start, start + len(bits)], side="right")
-        found[first:stop] = before + sums[positions[first:stop] - start]
+        first, stop = np.searchsorted(places, [start, start + len(bits)], side="right")
+        found[first:stop] = before + sums[places[first:stop] - start]
         before += int(sums[-1])
     return found

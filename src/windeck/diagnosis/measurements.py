@@ -16,7 +16,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of one process, or of several together, over a stretch of time.
+    """Counters of one process, or of several together, over a period.
 
     Attributes
     ----------

@@ -385,7 +385,7 @@ def _advice(measured: Measurements, kind: str) -> str:
     if kind == "collate":
         return "gather whole batches into one array instead of joining samples one by one"
     if kind == "network":
-        return "keep a copy of the data on a local disk, or read ahead in larger pieces"
+        return "keep a copy of the data on a local disk, or read ahead in larger requests"
     if kind == "memory":
         return "deliver fewer bytes: narrower dtypes, fewer columns, no second copy"
     if kind == "handover":
@@ -418,7 +418,7 @@ def _reading_advice(measured: Measurements) -> str:
             f"{format_bytes(size)} do not fit into the {format_bytes(free or 0)} of memory left: "
             "read fewer columns, or shuffle blocks instead of rows"
         )
-    return "read the data into memory once, or read it in larger pieces"
+    return "read the data into memory once, or read it in larger requests"
 
 
 def _count(number: float) -> str:

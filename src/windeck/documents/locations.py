@@ -14,7 +14,7 @@ from windeck.documents.protocol import Int64s
 __all__ = ["DocumentLocator"]
 
 #: Documents that are looked up at a time.
-_CHUNK = 1 << 15
+_PORTION = 1 << 15
 
 
 class DocumentLocator:
@@ -50,13 +50,13 @@ class DocumentLocator:
     def locate(self, numbers: Int64s) -> Int64s:
         """Return datasets, part numbers and documents in the shards: int64 of shape (3, k).
 
-        The result is one array, filled in chunks that fit into the processor's cache.
+        The result is one array, filled in portions that fit into the processor's cache.
         Temporaries of full length would double the time, because of their page faults.
         """
         found = np.empty((3, len(numbers)), dtype=np.int64)
-        for first in range(0, len(numbers), _CHUNK):
-            dataset, part, within = found[:, first : first + _CHUNK]
-            shard, within[:] = self._sums.find(numbers[first : first + _CHUNK])
+        for first in range(0, len(numbers), _PORTION):
+            dataset, part, within = found[:, first : first + _PORTION]
+            shard, within[:] = self._sums.find(numbers[first : first + _PORTION])
             # Shard numbers are in range; mode="clip" skips the check that `take` makes otherwise.
             self._shards.part.take(shard, out=part, mode="clip")
             if len(self._dataset_numbers) == 1:

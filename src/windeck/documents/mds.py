@@ -39,7 +39,7 @@ _DTYPES = {
 #: Bytes before the values of an array: its dtype, the size of its shape, one number of the shape.
 _MAX_ARRAY_HEAD = 10
 #: Bytes of samples that are read at a time, and samples.
-_CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 1 << 16
+_PORTION_BYTES, _PORTION_SAMPLES = 1 << 22, 1 << 16
 #: Offsets in a shard are uint32.
 _MAX_BYTES = 2**32
 
@@ -347,7 +347,7 @@ def _decompress(path: str, entry: _IndexEntry) -> Any:
     content = np.empty(entry.raw_bytes, np.uint8).data
     with name_in_errors(path, "zstd"), filesystem.open_stream(path, "zstd") as source:
         size = 0
-        while count := source.readinto(content[size : size + _CHUNK_BYTES]):
+        while count := source.readinto(content[size : size + _PORTION_BYTES]):
             size += count
         more = source.read(1)
     if size != entry.raw_bytes or more:
@@ -438,8 +438,8 @@ class _Shard:
         """Yield all samples, some at a time, with their bytes."""
         offsets, first, count = self._offsets, 0, len(self._offsets) - 1
         while first < count:
-            end = np.searchsorted(offsets, offsets[first] + _CHUNK_BYTES, side="right") - 1
-            last = min(max(int(end), first + 1), first + _CHUNK_SAMPLES, count)
+            end = np.searchsorted(offsets, offsets[first] + _PORTION_BYTES, side="right") - 1
+            last = min(max(int(end), first + 1), first + _PORTION_SAMPLES, count)
             start, size = int(offsets[first]), int(offsets[last] - offsets[first])
             # Zeros after the end, so that numbers can be loaded before their places are checked.
             data = np.zeros(size + _MAX_ARRAY_HEAD, np.uint8)

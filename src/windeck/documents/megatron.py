@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<9sQBQQ")
 _DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
 _FLOATS = {6: "float64", 7: "float32"}
 #: Entries of the index that are read at a time.
-_CHUNK = 1 << 20
+_PORTION = 1 << 20
 
 
 def index_path(path: str) -> str:
@@ -162,8 +162,8 @@ def _sequence_sums(path: str, file: RangeReader, header: _Index, width: int) -> 
         If a length is negative, or if a sequence does not start where the one before it ends.
     """
     sums = np.zeros(header.sequences + 1, np.int64)
-    for first in range(0, header.sequences, _CHUNK):
-        count = min(_CHUNK, header.sequences - first)
+    for first in range(0, header.sequences, _PORTION):
+        count = min(_PORTION, header.sequences - first)
         start = _HEADER.size + 4 * first
         lengths = read_array(file, path, start, count, "<i4")
         start = _HEADER.size + 4 * header.sequences + 8 * first

@@ -27,7 +27,7 @@ _HEADERS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}
 #: 256 int32: magic, version, number of tokens, zeros.
 _HEADER_BYTES = 1024
 #: Bytes that are searched for end tokens at a time.
-_CHUNK_BYTES = 1 << 22
+_PORTION_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class NanoGPTReader:
         self, path: str, file: RangeReader, first: int, count: int, dtype: str
     ) -> Int64s:
         """Return the numbers of the end tokens among all tokens. One pass in bounded memory."""
-        found, step = [np.zeros(0, np.int64)], _CHUNK_BYTES // np.dtype(dtype).itemsize
+        found, step = [np.zeros(0, np.int64)], _PORTION_BYTES // np.dtype(dtype).itemsize
         kind = np.dtype(dtype).newbyteorder("<")
         for start in range(0, count, step):
             size = min(step, count - start)

@@ -61,7 +61,7 @@ def combine_digests(digests: Sequence[int]) -> str:
     return f"{first:x}:{second:x}"
 
 
-_CHUNK = 1 << 20
+_PORTION = 1 << 20
 
 
 def open_checked(
@@ -115,7 +115,7 @@ def verify(
 
 def _read_through(path: str) -> int:
     """Read a whole file, so that read errors of the disk occur now, and return its size."""
-    buffer, size = bytearray(_CHUNK), 0
+    buffer, size = bytearray(_PORTION), 0
     with filesystem.open_input(path) as file:
         while got := file.readinto(buffer):
             size += got

@@ -193,9 +193,9 @@ def _cut_span(start: int, buffers: Sequence[memoryview]) -> Iterator[tuple[int, 
     held = 0
     for buffer in buffers:
         while len(buffer):
-            chunk = buffer[: REQUEST_BYTES - held]
-            taken.append(chunk)
-            held, buffer = held + len(chunk), buffer[len(chunk) :]
+            portion = buffer[: REQUEST_BYTES - held]
+            taken.append(portion)
+            held, buffer = held + len(portion), buffer[len(portion) :]
             if held == REQUEST_BYTES:
                 yield start, taken
                 start, taken, held = start + held, [], 0
@@ -254,13 +254,13 @@ class RemoteFile:
         """Return the next bytes, fewer at the end."""
         count = self._size - self._place if count is None or count < 0 else count
         stop = min(self._place + count, self._size)
-        chunks = []
+        portions = []
         while self._place < stop:
             start, buffer = self._span(self._place, stop)
-            chunk = buffer[self._place - start : stop - start]
-            self._place += len(chunk)
-            chunks.append(chunk)
-        return b"".join(chunks)
+            portion = buffer[self._place - start : stop - start]
+            self._place += len(portion)
+            portions.append(portion)
+        return b"".join(portions)
 
     def _span(self, place: int, stop: int) -> Span:
         """Return a fetched range that holds a place."""

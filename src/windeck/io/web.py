@@ -98,8 +98,8 @@ def _classes() -> tuple[type, type]:
 
         async def _bounded(self) -> bytes:
             most, body = _most_bytes(self), bytearray()
-            async for chunk in self.content.iter_chunked(1 << 16):
-                body += chunk
+            async for portion in self.content.iter_chunked(1 << 16):
+                body += portion
                 if len(body) <= most:
                     continue
                 if self.status >= 400:  # The text of an error.

@@ -52,8 +52,8 @@ profiler = torch.autograd.profiler
 K = TypeVar("K")
 T = TypeVar("T")
 Tensors = dict[str, torch.Tensor]
-#: The parts of each array of some rows that belong to one batch each, by key.
-Parts = Mapping[str, Sequence[NDArray[Any]]]
+#: The rows of each batch of a batch group, by key.
+RowsOfBatches = Mapping[str, Sequence[NDArray[Any]]]
 
 #: Integers that hold the bits of a dtype that NumPy lacks, by bytes.
 _SIGNED = {1: torch.int8, 2: torch.int16}
@@ -161,18 +161,18 @@ def cut_rows(
     expected: int | None,
     count: int,
     bits: Mapping[str, str],
-    parts: Parts | None = None,
+    of_batches: RowsOfBatches | None = None,
 ) -> list[Tensors]:
     """Return `count` batches of tensors on the memory of arrays; see `split_rows`, `as_tensors`.
 
     Every group of batches passes here. After a large gather the code and objects of Python are no
-    longer in the caches, so this is one function without calls for each key and batch. With
-    `parts` they are those of each batch, and `rows` the first of each key. `expected` is the number
-    of rows of every array; None if they may differ.
+    longer in the caches, so this is one function without calls for each key and batch. `rows`
+    has the arrays, or with `of_batches` the first array of each key. `expected` is the number of
+    rows of every array; None if they may differ.
     """
     batches: list[Tensors] = [{}] if count == 1 else [{} for _ in range(count)]
     if expected is not None and count > 1:
-        parts, expected = split_rows(rows, expected, count), None  # They are checked.
+        of_batches, expected = split_rows(rows, expected, count), None  # They are checked.
     try:
         items = rows.items()
     except AttributeError:
@@ -189,25 +189,26 @@ def cut_rows(
             )
         convert = partial(tensor_from_bits, dtype=bits[key]) if key in bits else torch.from_numpy
         try:
-            if parts is None or count == 1:
+            if of_batches is None or count == 1:
                 batches[0][key] = convert(array)
             else:
-                for batch, tensor in zip(batches, map(convert, parts[key]), strict=True):
+                for batch, tensor in zip(batches, map(convert, of_batches[key]), strict=True):
                     batch[key] = tensor
         except TypeError:
             raise TypeError(f"{key!r} has dtype {array.dtype}, which torch does not have") from None
     return batches
 
 
-def wholes(methods: BatchMethods, rows: Batch, expected: int, count: int) -> Parts:
+def wholes(methods: BatchMethods, rows: Batch, expected: int, count: int) -> RowsOfBatches:
     """Return the arrays of each batch as a whole, if there are any, by key."""
     if methods.wholes is not None:
         return methods.wholes(rows, count)
     if methods.whole is None:
         return {}
-    parts = split_rows(rows, expected, count)
+    of_batches = split_rows(rows, expected, count)
     of_each = [
-        methods.whole_arrays({key: parts[key][number] for key in parts}) for number in range(count)
+        methods.whole_arrays({key: of_batches[key][number] for key in of_batches})
+        for number in range(count)
     ]
     return {key: [one[key] for one in of_each] for key in of_each[0]}
 
@@ -218,7 +219,7 @@ def present_all(methods: BatchMethods, batches: list[Tensors]) -> list[Tensors]:
     return batches if present is None else [present(batch) for batch in batches]
 
 
-def split_rows(rows: Batch, expected: int, count: int) -> Parts:
+def split_rows(rows: Batch, expected: int, count: int) -> RowsOfBatches:
     """Return the rows of each of `count` batches of equally many rows, by key.
 
     They are views that begin on 64 bytes, or parts of one copy if views would not.
@@ -228,12 +229,12 @@ def split_rows(rows: Batch, expected: int, count: int) -> Parts:
     TypeError
         If there are several batches and an array has another number of rows than `expected`.
     """
-    parts: dict[str, Sequence[NDArray[Any]]] = {}
+    of_batches: dict[str, Sequence[NDArray[Any]]] = {}
     for key, array in rows.items():
         if not isinstance(array, np.ndarray):
             raise not_an_array(key, array)
         if count == 1:
-            parts[key] = [array]
+            of_batches[key] = [array]
             continue
         if array.shape[:1] != (expected,):
             raise other_rows(key, array.shape, expected)
@@ -244,8 +245,8 @@ def split_rows(rows: Batch, expected: int, count: int) -> Parts:
             padded = aligned_empty((count, width), array.dtype)[:, : split.size // count]
             split, unaligned = padded.reshape(split.shape), split
             split[:] = unaligned
-        parts[key] = list(split)
-    return parts
+        of_batches[key] = list(split)
+    return of_batches
 
 
 @dataclass(eq=False, slots=True)
@@ -362,7 +363,7 @@ class BatchBuilder:
         epoch = self._epoch_rows(position)
         if epoch is None:
             return lambda start, count: self(
-                sharding.run_positions(start, rank, range(count)), count
+                sharding.positions_of_steps(start, rank, range(count)), count
             )
         size, step = sharding.batch_size, sharding.step_size
         begin = rank * size - epoch.start  # The place of a step's first sample, less its start.
@@ -385,7 +386,7 @@ class BatchBuilder:
 
         def build(start: int, count: int) -> BatchGroup:  # With few calls: see `cut_rows`.
             if count > 1 and step > size:
-                positions = sharding.run_positions(start, rank, range(count))
+                positions = sharding.positions_of_steps(start, rank, range(count))
                 samples = epoch.take(positions - epoch.start)
             else:
                 first = start + begin
@@ -505,7 +506,7 @@ def split_tensor(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class Slab(Generic[K]):
-    """Arrays in one piece of pinned memory, so that one copy moves them all.
+    """Arrays in one buffer of pinned memory, so that one copy moves them all.
 
     Attributes
     ----------
@@ -582,7 +583,7 @@ class PinnedGather:
     def gather_slab(
         self, positions: Indices, options: Mapping[str, Any]
     ) -> tuple[Batch, Slab[str]]:
-        """Gather rows into one piece of pinned memory; return arrays on it too.
+        """Gather rows into one buffer of pinned memory; return arrays on it too.
 
         Rows without a fixed size are copied.
         """
@@ -594,7 +595,7 @@ class PinnedGather:
         return self._gather_into(slab.tensors(slab.memory), positions, options), slab
 
     def slab_of(self, tensors: Mapping[K, torch.Tensor]) -> Slab[K]:
-        """Return a copy of some tensors in one piece of pinned memory."""
+        """Return a copy of some tensors in one buffer of pinned memory."""
         return Slab.holding(tensors, self._pin)
 
     def pin_copies(self, batch: Batch) -> Tensors:

@@ -74,7 +74,7 @@ class DeviceBatchBuilder:
         self, sharding: Sharding, rank: int, position: int
     ) -> Callable[[int, int], BatchGroup]:
         """Return a function as that of `windeck.loader.batch.BatchBuilder.in_epoch`."""
-        return lambda start, count: self(sharding.run_positions(start, rank, range(count)))
+        return lambda start, count: self(sharding.positions_of_steps(start, rank, range(count)))
 
     def __call__(self, positions: Indices) -> BatchGroup:
         """Build the batch of the positions."""

@@ -289,7 +289,7 @@ class _DatasetLoop:
         steps = range(self._step, self._full, self.workers)[: self._group_size]
         while True:
             if steps:
-                positions = self.sharding.run_positions(start, self.rank, steps)
+                positions = self.sharding.positions_of_steps(start, self.rank, steps)
             else:  # A partial batch at the end.
                 last = start + self._step * self.sharding.step_size
                 positions = self.sharding.positions(last, self.rank)

@@ -21,8 +21,8 @@ from windeck.sources import Fingerprint, Indices, OrderFactory
 
 __all__ = ["OrderSampler"]
 
-#: Samples computed at a time by `OrderSampler`, in whole steps.
-CHUNK = 4096
+#: Samples of a portion, which `OrderSampler` computes at a time, in whole steps.
+_PORTION = 4096
 
 
 @explain_options
@@ -237,15 +237,15 @@ class _SamplerLoop:
         # None once the loop has begun: the sampler refers to its last loop, and cycles are
         # collected late.
         self._sampler: OrderSampler | None = sampler
-        self._chunk: Iterator[int] = iter(())
-        self._requested = 0  # Samples up to the end of the chunk.
+        self._portion: Iterator[int] = iter(())
+        self._requested = 0  # Samples up to the end of the portion.
         self._is_over = False
 
     def __iter__(self) -> Iterator[int]:
         return self
 
     def __next__(self) -> int:
-        for sample in self._chunk:
+        for sample in self._portion:
             return sample
         if self._sampler is not None:
             self._open(self._sampler, self._sampler._begin(self), 0)
@@ -254,13 +254,13 @@ class _SamplerLoop:
             self._is_over = True
             raise StopIteration
         self._requested += len(places)
-        self._chunk = iter(self._order.take(places).tolist())
-        return next(self._chunk)
+        self._portion = iter(self._order.take(places).tolist())
+        return next(self._portion)
 
     @property
     def taken(self) -> int:
         """The number of samples that this rank has taken."""
-        return self._requested - length_hint(self._chunk)
+        return self._requested - length_hint(self._portion)
 
     @property
     def position(self) -> int:
@@ -285,8 +285,8 @@ class _SamplerLoop:
         sharding, size = self._sharding, self._sharding.batch_size
         step, before = divmod(self._requested, size)
         if step < self._full_steps:
-            steps = range(step, min(step + max(1, CHUNK // size), self._full_steps))
-            return sharding.run_positions(self._place, self._rank, steps)[before:]
+            steps = range(step, min(step + max(1, _PORTION // size), self._full_steps))
+            return sharding.positions_of_steps(self._place, self._rank, steps)[before:]
         if self._requested >= self.total:
             return np.empty(0, np.int64)
         before = self._requested - self._full_steps * size

@@ -20,7 +20,7 @@ from windeck.sources.members import StreamMembers
 __all__ = ["ReadReport", "count_reads"]
 
 #: Positions whose blocks are computed at a time.
-_CHUNK = 1 << 16
+_PORTION = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ def _positions(
     sharding: Sharding, start: int, steps: int, rank: int
 ) -> Iterator[tuple[Indices, Indices]]:
     """Yield positions of a rank, and the step of each counted from the first of these."""
-    most = max(1, _CHUNK // sharding.batch_size)
+    most = max(1, _PORTION // sharding.batch_size)
     while steps:
         start = sharding.step_start(start)
         count = sharding.full_steps(start, min(steps, most))
         if count:
-            positions = sharding.run_positions(start, rank, range(count))
+            positions = sharding.positions_of_steps(start, rank, range(count))
             yield positions, np.repeat(np.arange(count), sharding.batch_size)
             start += count * sharding.step_size
         else:

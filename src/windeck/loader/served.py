@@ -156,12 +156,12 @@ def count_epochs(
                 pair = (max(low - begin, 0), min(high - begin, here.length))
                 places.setdefault(epoch, []).append(pair)
         complete: Ranges = ((0, here.length),)
-        for part in whole:
+        for full in whole:
             if documents:
-                found += (count(epoch, complete, True) for epoch in part)
-            elif part:  # The tokens of complete epochs are the same in all.
-                tokens = count(part[0], complete, False)[0]
-                found.append((tokens and tokens * len(part), None, None))
+                found += (count(epoch, complete, True) for epoch in full)
+            elif full:  # The tokens of complete epochs are the same in all.
+                tokens = count(full[0], complete, False)[0]
+                found.append((tokens and tokens * len(full), None, None))
         found += (count(epoch, tuple(pairs), documents) for epoch, pairs in places.items())
     if not found:
         return (0, 0, 0) if documents else (0, None, None)

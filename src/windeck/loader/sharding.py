@@ -201,11 +201,11 @@ class Sharding:
         return steps * self.batch_size + len(share)
 
     def _share(self, remainder: int, rank: int) -> range:
-        """Return the part of a remainder that `rank` gets."""
+        """Return the share of a remainder that `rank` gets."""
         ranks = self.world_size
         return range(rank * remainder // ranks, (rank + 1) * remainder // ranks)
 
-    def run_positions(self, start: int, rank: int, steps: range) -> Indices:
+    def positions_of_steps(self, start: int, rank: int, steps: range) -> Indices:
         """Return the positions of `rank` in some of the full steps from `start` on, end to end.
 
         Parameters

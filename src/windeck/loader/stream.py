@@ -453,7 +453,7 @@ class Stream:
             methods = plain.methods
             options = {} if threads is None else methods.threads_option(threads)
             return methods.gather_rows(wanted, out, **options)
-        parts = []
+        of_epochs = []
         for rows, epoch, places, wanted in found:
             target = out and {key: array[rows] for key, array in out.items()}
             source = self._epochs.source_at(epoch)
@@ -463,25 +463,27 @@ class Stream:
             options = {}
             if threads is not None:
                 options = self._epochs.range_of(epoch).source.methods.threads_option(threads)
-            part = source.methods.gather_rows(wanted, target, **options)
+            of_epoch = source.methods.gather_rows(wanted, target, **options)
             if target:
-                check_written(part, target)
-            parts.append(part)
+                check_written(of_epoch, target)
+            of_epochs.append(of_epoch)
         if out is not None:
             return out
-        if len(parts) == 1:
-            return parts[0]
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        if len(of_epochs) == 1:
+            return of_epochs[0]
+        return {
+            key: np.concatenate([of_epoch[key] for of_epoch in of_epochs]) for key in of_epochs[0]
+        }
 
-    def _announce(self, source: SourceMembers, parts: list[tuple[int, Indices]]) -> None:
+    def _announce(self, source: SourceMembers, by_epoch: list[tuple[int, Indices]]) -> None:
         """Tell a source that reads ahead which places of which epochs are gathered next."""
         expect = source.expect_of_batches
-        if expect is None or not len(parts[0][1]):
+        if expect is None or not len(by_epoch[0][1]):
             return
-        last, epochs = parts[-1][0], self._epochs
+        last, epochs = by_epoch[-1][0], self._epochs
         goes_on = len(epochs.ranges) == 1 or epochs.range_of(last) is epochs.range_of(last + 1)
         following = partial(self.order_at, last + 1) if goes_on else None
-        expect([(epochs.order_at(epoch), places) for epoch, places in parts], following)
+        expect([(epochs.order_at(epoch), places) for epoch, places in by_epoch], following)
 
     def _release_others(self, epoch: int) -> None:
         """Tell the other sources, when an epoch of another one begins, that nothing is next."""

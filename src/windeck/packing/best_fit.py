@@ -20,7 +20,7 @@ from windeck.packing.layout import (
     Piece,
     RowPieces,
     TooManyParts,
-    check_run,
+    check_document_run,
     name_pieces,
 )
 from windeck.packing.options import Options, framed_sizes
@@ -36,7 +36,7 @@ _SEQUENCES = 6
 class FittedShard(NamedTuple):
     """The documents of a shard as stored, and the sequences that contain them."""
 
-    run: _core.DocumentRun
+    document_run: _core.DocumentRun
     fit: _core.BestFit
 
 
@@ -51,8 +51,8 @@ class Bins(NamedTuple):
 class BestFitPacking(PackingLayout):
     """Sequences of whole documents, in any epoch.
 
-    O(shards) memory, and for every live shard 8 bytes per document and 16 per piece. Live shards
-    serve all epochs, because their sequences do not depend on the epoch.
+    O(shards) memory, and for every live shard 8 bytes per document and 16 per row piece. Live
+    shards serve all epochs, because their sequences do not depend on the epoch.
     """
 
     def __init__(
@@ -100,24 +100,24 @@ class BestFitPacking(PackingLayout):
 
     def _fit(self, shard: int) -> FittedShard:
         options = self.options
-        run = _core.DocumentRun(
+        document_run = _core.DocumentRun(
             self.documents.open(shard), bos=options.bos, eos=options.eos, threads=self.threads
         )
-        check_run(self.documents, shard, run, int(self.sizes[shard]))
-        fit = _core.BestFit(run, options.content, options.overlap)
+        check_document_run(self.documents, shard, document_run, int(self.sizes[shard]))
+        fit = _core.BestFit(document_run, options.content, options.overlap)
         if len(fit) != self.counts[shard]:
             dataset_id, shard_id = self.documents.shard_name(shard)
             raise ValueError(
                 f"shard {shard_id} of {dataset_id!r} has {len(fit)} sequences, expected "
                 f"{self.counts[shard]} as counted at the start"
             )
-        return FittedShard(run, fit)
+        return FittedShard(document_run, fit)
 
-    def all_pieces(self, shard: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the pieces in the sequences of a shard that has sequences, in stored order.
+    def all_row_pieces(self, shard: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the row pieces in the sequences of a shard that has sequences, in stored order.
 
-        Offsets of the sequences among the pieces; and of each piece its first token among the
-        framed tokens of the shard, and the number of them.
+        Offsets of the sequences among the row pieces; and of each row piece its first token among
+        the framed tokens of the shard, and the number of them.
         """
         fit = self.fitted(shard).fit
         numbers = np.arange(len(fit))
@@ -137,11 +137,11 @@ class BestFitPacking(PackingLayout):
         return found
 
     def _create_bins(self, shard: int) -> Bins:
-        offsets, starts, sizes = self.all_pieces(shard)
+        offsets, starts, sizes = self.all_row_pieces(shard)
         tokens = np.diff(np.concatenate([[0], np.cumsum(sizes)])[offsets])
         sequence_of = np.repeat(np.arange(len(tokens)), np.diff(offsets))
-        run = _core.DocumentRun(self.documents.open(shard), bos=0, threads=self.threads)
-        lengths = kept_lengths(run, self.options.frame)
+        document_run = _core.DocumentRun(self.documents.open(shard), bos=0, threads=self.threads)
+        lengths = kept_lengths(document_run, self.options.frame)
         firsts = place_documents(lengths).firsts
         full, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
         document_of = full[np.searchsorted(firsts[full], starts, side="right") - 1]
@@ -164,13 +164,13 @@ class BestFitEpoch:
         self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
     def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
-        """Return the pieces of a batch."""
+        """Return the row pieces of a batch."""
         shards, shard_of, sequences = self._sequences(indices)
         if len(shards) > most_parts:
             raise TooManyParts
         fitted = [self._layout.fitted(int(shard)) for shard in shards]
         pieces = _core.fit_pieces([each.fit for each in fitted], shard_of, sequences)
-        return RowPieces([each.run for each in fitted], *pieces)
+        return RowPieces([each.document_run for each in fitted], *pieces)
 
     def stored_sequences(self) -> Int64s:
         """Return the stored numbers of all sequences, in the order of the epoch.
@@ -194,13 +194,15 @@ class BestFitEpoch:
         rows = self.rows(np.array([sample]), 1)
         found = []
         for start, length in zip(rows.starts, rows.lengths, strict=True):
-            found += name_pieces(self._layout.documents, shard, *rows.runs[0].spans(start, length))
+            found += name_pieces(
+                self._layout.documents, shard, *rows.document_runs[0].spans(start, length)
+            )
         return found
 
     def sequences_of(self, location: DocumentLocation) -> Int64s:
         """Return the sequences that contain tokens of a document, ascending."""
-        run, fit = self._layout.fitted(location.shard)
-        held = fit.sequences_with(*run.extent(location.document))
+        document_run, fit = self._layout.fitted(location.shard)
+        held = fit.sequences_with(*document_run.extent(location.document))
         if not len(held):
             return held
         before = self.order.before(self.order.index(location.shard))

@@ -89,7 +89,7 @@ class CorpusMembers:
 
     @property
     def plan_reads(self) -> Callable[..., None] | None:
-        """The function that is told which shards are opened next; None without one, or in vain."""
+        """The function that gets the shards opened next; None where it would have no effect."""
         if self._offered("reads_ahead") is False:
             return None
         found: Callable[..., None] | None = self._offered("plan_reads")

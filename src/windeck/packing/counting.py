@@ -17,7 +17,7 @@ from windeck._util.warning import warn
 from windeck.documents.protocol import Corpus, Int64s
 from windeck.io import filesystem
 from windeck.packing.corpora import CorpusMembers
-from windeck.packing.layout import check_run
+from windeck.packing.layout import check_document_run
 from windeck.packing.options import Options
 
 __all__ = ["BLOCK_SIZE", "CacheFolder", "CorpusPasses", "base_order"]
@@ -282,12 +282,12 @@ class CorpusPasses:
 
     def _count_sequences(self, shard: int, threads: int) -> tuple[int, int]:
         options = self._options
-        run = _core.DocumentRun(
+        document_run = _core.DocumentRun(
             self._documents.open(shard), bos=options.bos, eos=options.eos, threads=threads
         )
         corpus = self._documents
         expected = int(corpus.shard_tokens[shard]) + options.frame * int(corpus.shard_kept[shard])
-        checked = check_run(corpus, shard, run, expected)
+        checked = check_document_run(corpus, shard, document_run, expected)
         fit = _core.BestFit(checked, options.content, options.overlap)
         return len(fit), fit.tokens
 

@@ -28,7 +28,7 @@ from windeck.packing.layout import (
     PackingLayout,
     Piece,
     SequenceOrder,
-    check_run,
+    check_document_run,
 )
 from windeck.packing.mixed import MixedEpoch, epoch_layout
 from windeck.packing.options import DEVICE_EPOCHS, Options, framed_sizes
@@ -161,7 +161,7 @@ class DevicePackedSequences(Generic[SequencesT]):
     def whole_tensors(self, rows: Tensors) -> Tensors:
         """Return ``cu_seqlens`` of a batch, and the keys on request that follow from it.
 
-        Waits for the device: the number of segments depends on the tokens.
+        Waits for the device: the number of pieces depends on the tokens.
         """
         return _whole(rows, self.packed.options.keys)
 
@@ -279,8 +279,8 @@ class DevicePackedEpoch:
         start = (samples * stride)[:, None]
         at = start + places.clamp(min=0).clamp(max=held - 1)
         # -1 for a negative position, which `index_select` refuses.
-        segment = torch.searchsorted(order.borders, at, right=True) - 1
-        flat = segment.view(-1)
+        piece = torch.searchsorted(order.borders, at, right=True) - 1
+        flat = piece.view(-1)
         tokens = source._tokens.at(at.view(-1) + order.shift.index_select(0, flat), dtype)
         tokens = tokens.view(at.shape)
         if options.sequence_bos is not None:
@@ -290,7 +290,7 @@ class DevicePackedEpoch:
         # The column that each token's document begins in.
         begin = order.borders.index_select(0, flat).view(at.shape) - start
         begin = torch.where(begin > 0, begin + lead, 0)
-        adjacent = segment[:, 1:] == segment[:, :-1]
+        adjacent = piece[:, 1:] == piece[:, :-1]
         if source._padded is not None:
             end = held + int(options.sequence_eos is not None)
             outside = places >= end
@@ -361,24 +361,24 @@ def _move(packed: HostSequences, device: torch.device) -> _FramedTokens:
     at = 0
     for shard, size in enumerate(sizes.tolist()):
         tokens = corpus.open(shard)
-        run = _core.DocumentRun(tokens, bos=options.bos, eos=options.eos)
-        check_run(corpus, shard, run, size)
+        document_run = _core.DocumentRun(tokens, bos=options.bos, eos=options.eos)
+        check_document_run(corpus, shard, document_run, size)
         of_documents = tokens.lengths()
         lengths.append(np.where(of_documents < 0, 0, of_documents + options.frame))
         for begin in range(0, size, TOKENS_AT_A_TIME):
             count = min(TOKENS_AT_A_TIME, size - begin)
-            found = _framed(run, begin, count, options.dtype).astype(stored)
+            found = _framed(document_run, begin, count, options.dtype).astype(stored)
             bits[at : at + count] = as_bits(found).to(device)
             at += count
     all_lengths = np.concatenate(lengths)
     return _FramedTokens(bits, stored, np.cumsum(all_lengths) - all_lengths, all_lengths)
 
 
-def _framed(run: _core.DocumentRun, start: int, count: int, dtype: str) -> Any:
-    """Return framed tokens of a run, as the native packing writes them."""
+def _framed(document_run: _core.DocumentRun, start: int, count: int, dtype: str) -> Any:
+    """Return framed tokens of a document run, as the native packing writes them."""
     none, one = np.zeros(1, np.int64), np.ones(1, np.int64)
     batch = _core.pack(
-        [run],
+        [document_run],
         np.concatenate([none, one]),
         none,
         start * one,
@@ -398,7 +398,7 @@ class _PaddedSequences(NamedTuple):
     """The stored order of padded sequences, on a device.
 
     Sequence s has `held[s]` tokens of documents, from place ``s * content`` on in the stream of
-    sequences. Each stretch of adjacent tokens of a document there is a segment: segment j begins at
+    sequences. Each stretch of adjacent tokens of a document there is a piece: piece j begins at
     `borders[j]`, and its tokens are `shift[j]` further in the tokens of the corpus.
     """
 
@@ -410,7 +410,7 @@ class _PaddedSequences(NamedTuple):
 def _padded_sequences(
     packed: HostSequences, tokens: _FramedTokens, device: torch.device
 ) -> _PaddedSequences:
-    """Copy the segments of all sequences. O(documents + sequences) time and memory."""
+    """Copy the pieces of all sequences. O(documents + sequences) time and memory."""
     layout: Any = packed._layout
     content = packed.options.content
     before = np.cumsum(layout.sizes) - layout.sizes
@@ -419,19 +419,19 @@ def _padded_sequences(
     borders, shifts, held = [], [], []
     first = 0
     for shard in np.flatnonzero(layout.counts).tolist():
-        offsets, starts, lengths = layout.all_pieces(shard)
+        offsets, starts, lengths = layout.all_row_pieces(shard)
         starts = starts + before[shard]
-        # Tokens before each piece, of all pieces; and where its sequence begins in the stream.
+        # Tokens before each row piece; and where its sequence begins in the stream.
         passed = np.concatenate([[0], np.cumsum(lengths)])
-        of_piece = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        places = (first + of_piece) * content + passed[:-1] - passed[offsets[of_piece]]
-        # A piece of several documents is as many segments.
+        of_row_piece = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        places = (first + of_row_piece) * content + passed[:-1] - passed[offsets[of_row_piece]]
+        # A row piece of several documents is as many pieces.
         low = np.searchsorted(documents, starts, side="right") - 1
         counts = np.searchsorted(documents, starts + lengths, side="left") - low
-        piece = np.repeat(np.arange(len(starts)), counts)
-        nth = np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts)
-        begins = np.maximum(documents[low[piece] + nth], starts[piece])
-        borders.append(places[piece] + begins - starts[piece])
+        row_piece = np.repeat(np.arange(len(starts)), counts)
+        nth = np.arange(len(row_piece)) - np.repeat(np.cumsum(counts) - counts, counts)
+        begins = np.maximum(documents[low[row_piece] + nth], starts[row_piece])
+        borders.append(places[row_piece] + begins - starts[row_piece])
         shifts.append(begins - borders[-1])
         held.append(np.diff(passed[offsets]))
         first += len(offsets) - 1

@@ -36,7 +36,7 @@ __all__ = ["PackedEpoch", "PackedRows", "fingerprint_of"]
 MAX_PARTS = 64
 
 _EMPTY = np.empty(0, np.int64)
-#: The pieces of no rows.
+#: The row pieces of no rows.
 _NONE = RowPieces([], np.zeros(1, np.int64), _EMPTY, _EMPTY, _EMPTY)
 
 
@@ -53,7 +53,7 @@ class PackedRows:
         ------
         ValueError
             If the batch has 2^31 tokens or more, which exceeds int32, or for ``position_ids`` that
-            do not count from 0 in each segment, as those of `gather_rows` do.
+            do not count from 0 in each piece, as those of `gather_rows` do.
         """
         return {key: arrays[0] for key, arrays in self.wholes(rows, 1).items()}
 

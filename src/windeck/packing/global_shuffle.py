@@ -53,10 +53,10 @@ _SHARDS_PER_TASK = 16
 class ShuffledBlock(NamedTuple):
     """A block of an epoch: its documents in their order, and the shard and number of each.
 
-    The run of a large block has lengths only.
+    The document run of a large block has lengths only.
     """
 
-    run: _core.DocumentRun
+    document_run: _core.DocumentRun
     documents: _core.DocumentBlock
     shards: Int64s
     numbers: Int64s
@@ -146,19 +146,20 @@ class GlobalShuffle(PackingLayout):
         block = _core.DocumentBlock(len(places))
         all_places = np.arange(len(places))
         self._read(block, shards, numbers, all_places, "lengths" if is_large else "copies")
-        run = self._run(block)
-        if run.total != expected:
+        document_run = self._document_run(block)
+        if document_run.total != expected:
             raise ValueError(
-                f"block {number} of the global order has {run.total} tokens with their frames, "
-                f"expected {expected} from the index; the files have changed since it was created"
+                f"block {number} of the global order has {document_run.total} tokens with their "
+                f"frames, expected {expected} from the index; the files have changed since it was "
+                "created"
             )
-        return ShuffledBlock(run, block, shards, numbers, is_large)
+        return ShuffledBlock(document_run, block, shards, numbers, is_large)
 
-    def mapped_run(self, block: ShuffledBlock, places: Int64s) -> _core.DocumentRun:
-        """Return the run of a large block, with the documents at some places mapped from files."""
+    def mapped_document_run(self, block: ShuffledBlock, places: Int64s) -> _core.DocumentRun:
+        """Return the document run of a large block, with some documents mapped from files."""
         part = block.documents.bare()
         self._read(part, block.shards, block.numbers, places, "addresses")
-        return self._run(part)
+        return self._document_run(part)
 
     def _read(
         self,
@@ -179,7 +180,7 @@ class GlobalShuffle(PackingLayout):
 
         run_in_threads(read, len(by_shard), None, portion=_SHARDS_PER_TASK)
 
-    def _run(self, block: _core.DocumentBlock) -> _core.DocumentRun:
+    def _document_run(self, block: _core.DocumentBlock) -> _core.DocumentRun:
         return _core.DocumentRun(block, bos=self.options.bos, eos=self.options.eos)
 
 
@@ -197,14 +198,14 @@ class GlobalShuffleEpoch:
         self.order = layout.index(seed).reordered(seed=key, epoch=epoch)
 
     def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
-        """Return the pieces of a batch."""
+        """Return the row pieces of a batch."""
         layout = self._layout
         stride, content = layout.positions_per_sequence, layout.content
         numbers, *pieces = self.order.pieces(indices, stride, content, layout.samples)
         if len(numbers) > most_parts:
             raise TooManyParts
         blocks = [self._block(number) for number in numbers.tolist()]
-        rows = RowPieces([block.run for block in blocks], *pieces)
+        rows = RowPieces([block.document_run for block in blocks], *pieces)
         large = {
             number: _used_places(rows, number) for number, b in enumerate(blocks) if b.is_large
         }
@@ -212,7 +213,7 @@ class GlobalShuffleEpoch:
         if shards and len(np.unique(np.concatenate(shards))) > most_parts:
             raise TooManyParts
         for number, places in large.items():
-            rows.runs[number] = layout.mapped_run(blocks[number], places)
+            rows.document_runs[number] = layout.mapped_document_run(blocks[number], places)
         return rows
 
     def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
@@ -231,7 +232,7 @@ class GlobalShuffleEpoch:
         found = []
         for part, start, count in zip(number_of, starts, lengths, strict=True):
             block = self._block(int(numbers[part]))
-            for place, begin, end in zip(*block.run.spans(start, count), strict=True):
+            for place, begin, end in zip(*block.document_run.spans(start, count), strict=True):
                 name = shard_name(int(block.shards[place]))
                 found.append(Piece(*name, int(block.numbers[place]), int(begin), int(end)))
         return found
@@ -243,7 +244,7 @@ class GlobalShuffleEpoch:
         number, rest = divmod(base_order(layout.count, self._seed).index(document), BLOCK_SIZE)
         before = self.order.before(self.order.index(number))
         within = layout.within(number, self._epoch, self._seed).index(rest)
-        start, stop = self._block(number).run.extent(within)
+        start, stop = self._block(number).document_run.extent(within)
         return overlapping_samples(before + start, before + stop, layout.options, layout.samples)
 
     def count(self, ranges: Int64s) -> Counts:
@@ -261,8 +262,8 @@ class GlobalShuffleEpoch:
 
     def _placed(self, number: int) -> PlacedDocuments:
         """Return the first and the last token of each kept document of a block."""
-        run = _core.DocumentRun(self._block(number).documents, bos=0)
-        return place_documents(kept_lengths(run, self._layout.options.frame))
+        document_run = _core.DocumentRun(self._block(number).documents, bos=0)
+        return place_documents(kept_lengths(document_run, self._layout.options.frame))
 
     def document_order(self) -> Int64s:
         """Return the numbers of all documents of the corpus, in the order of the epoch.
@@ -283,7 +284,7 @@ class GlobalShuffleEpoch:
 
 def _used_places(rows: RowPieces, number: int) -> Int64s:
     """Return the places of a block whose tokens are in the rows."""
-    run, mine = rows.runs[number], rows.run_of == number
+    document_run, mine = rows.document_runs[number], rows.document_run_of == number
     spans = zip(rows.starts[mine].tolist(), rows.lengths[mine].tolist(), strict=True)
-    places: Int64s = np.unique(np.concatenate([run.spans(*span)[0] for span in spans]))
+    places: Int64s = np.unique(np.concatenate([document_run.spans(*span)[0] for span in spans]))
     return places

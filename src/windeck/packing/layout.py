@@ -21,7 +21,7 @@ __all__ = [
     "RowPieces",
     "SequenceOrder",
     "TooManyParts",
-    "check_run",
+    "check_document_run",
     "locate_document",
     "name_pieces",
     "overlapping_samples",
@@ -50,11 +50,11 @@ class DocumentLocation(NamedTuple):
 
 
 class RowPieces(NamedTuple):
-    """The rows of a batch as pieces of runs; see `windeck._core.pack`."""
+    """The rows of a batch as row pieces: ranges of document runs; see `windeck._core.pack`."""
 
-    runs: list[_core.DocumentRun]
+    document_runs: list[_core.DocumentRun]
     row_offsets: Int64s
-    run_of: Int64s
+    document_run_of: Int64s
     starts: Int64s
     lengths: Int64s
 
@@ -66,7 +66,7 @@ class EpochLayout(Protocol):
     order: _core.PartOrder
 
     def rows(self, indices: Int64s, most_parts: int, /) -> RowPieces:
-        """Return the pieces of a batch; raise TooManyParts for more than `most_parts` parts."""
+        """Return the row pieces of a batch; raise TooManyParts for more than `most_parts` parts."""
         ...
 
     def shards_of(self, indices: Int64s, /) -> tuple[Int64s, Int64s]:
@@ -158,18 +158,19 @@ def too_few_tokens(tokens: int, options: Options) -> ValueError:
     )
 
 
-def check_run(
-    documents: Corpus, shard: int, run: _core.DocumentRun, expected: int
+def check_document_run(
+    documents: Corpus, shard: int, document_run: _core.DocumentRun, expected: int
 ) -> _core.DocumentRun:
-    """Return the run; raise a ValueError if its counts differ from those of the corpus."""
+    """Return the document run; raise a ValueError if its counts differ from those of the corpus."""
     counted = int(documents.shard_documents[shard])
-    if (len(run), run.total) != (counted, expected):
+    if (len(document_run), document_run.total) != (counted, expected):
         dataset_id, shard_id = documents.shard_name(shard)
         raise ValueError(
-            f"shard {shard_id} of {dataset_id!r} has {len(run)} documents of {run.total} tokens "
-            f"with their frames, expected {counted} of {expected} as counted at the start"
+            f"shard {shard_id} of {dataset_id!r} has {len(document_run)} documents of "
+            f"{document_run.total} tokens with their frames, expected {counted} of "
+            f"{expected} as counted at the start"
         )
-    return run
+    return document_run
 
 
 def locate_document(documents: Corpus, document: object) -> DocumentLocation:

@@ -71,7 +71,7 @@ class MixedEpoch:
         return found
 
     def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
-        """Return the pieces of a batch."""
+        """Return the row pieces of a batch."""
         return self._inner.rows(self._sequences.take(indices), most_parts)
 
     def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:

@@ -145,8 +145,8 @@ class PackedSequences(PackedRows):
     dtype
         Dtype of tokens and position_ids: ``"int64"`` or ``"int32"``.
     live_shards
-        Number of shards that are kept in use, with their document offsets, beside those that the
-        corpus keeps open: mapped files, or tokens in memory where the corpus decodes them
+        Number of shards that are kept in use, with their document offsets, in addition to those
+        that the corpus keeps open: mapped files, or tokens in memory where the corpus decodes them
         (order="global": number of blocks of 1,024 documents).
     cache
         Folder in which results of passes over the corpus are cached, or True for ``meta`` in the
@@ -174,8 +174,8 @@ class PackedSequences(PackedRows):
     document; ``cu_seqlens``, int32: the offsets in the flattened batch at which position_ids
     restart, and its length, as variable-length attention takes them. With padding, and on request,
     ``targets_mask`` (k, L), True where input and target belong to the same document. On request
-    ``document_ids`` (k, L), int32: the number of the segment between two offsets, counted through
-    the batch; and ``max_seqlen``, int32 of shape (): the length of the longest segment.
+    ``document_ids`` (k, L), int32: the number of the piece between two offsets, counted through
+    the batch; and ``max_seqlen``, int32 of shape (): the length of the longest piece.
 
     **Cost**: O(shards) time and memory for the object and for each epoch; 8 bytes per document of
     a shard when it is first used. order="global": 8 bytes per 1,024 documents, and half a byte
@@ -571,7 +571,7 @@ class PackedSequences(PackedRows):
         Counts
             ``(tokens, begun, finished)``: the targets that are not padding; the documents with a
             sequence in a range, and those with all sequences in ranges. None without `documents`.
-            An empty document without `bos` and `eos` counts with a token beside it.
+            An empty document without `bos` and `eos` counts as one token.
         """
         return self.at_epoch(epoch, seed=seed).count_served(ranges, documents=documents)
 

@@ -64,17 +64,17 @@ def ranges_of(sequences: Int64s) -> Int64s:
     return as_ranges(np.stack([sequences, sequences + 1], axis=1))
 
 
-def kept_lengths(run: _core.DocumentRun, frame: int) -> Int64s:
+def kept_lengths(document_run: _core.DocumentRun, frame: int) -> Int64s:
     """Return the framed lengths of the kept documents of a part, in its order.
 
     Parameters
     ----------
-    run
+    document_run
         The documents with a `bos` and no `eos`, so that a kept document has at least one token.
     frame
         Number of tokens that frame a document.
     """
-    lengths: Int64s = run.spans(0, run.total)[2] + (frame - 1)
+    lengths: Int64s = document_run.spans(0, document_run.total)[2] + (frame - 1)
     return lengths
 
 

@@ -16,7 +16,7 @@ from windeck.packing.layout import (
     Piece,
     RowPieces,
     TooManyParts,
-    check_run,
+    check_document_run,
     name_pieces,
     overlapping_samples,
     too_few_tokens,
@@ -60,15 +60,15 @@ class ShardShuffle(PackingLayout):
         """Return the layout of one epoch. O(shards) time."""
         return ShardShuffleEpoch(self, epoch, seed)
 
-    def run(self, shard: int, epoch: int, seed: int) -> _core.DocumentRun:
+    def document_run(self, shard: int, epoch: int, seed: int) -> _core.DocumentRun:
         """Return the documents of a shard in the order of an epoch."""
-        make = partial(self._create_run, shard, epoch, seed)
-        run: _core.DocumentRun = self.live.get((epoch, seed, shard), make)
-        return run
+        make = partial(self._create_document_run, shard, epoch, seed)
+        document_run: _core.DocumentRun = self.live.get((epoch, seed, shard), make)
+        return document_run
 
-    def _create_run(self, shard: int, epoch: int, seed: int) -> _core.DocumentRun:
-        run = self._read(shard, epoch, seed, self.options.bos, self.options.eos)
-        return check_run(self.documents, shard, run, int(self.sizes[shard]))
+    def _create_document_run(self, shard: int, epoch: int, seed: int) -> _core.DocumentRun:
+        document_run = self._read(shard, epoch, seed, self.options.bos, self.options.eos)
+        return check_document_run(self.documents, shard, document_run, int(self.sizes[shard]))
 
     def _read(
         self, shard: int, epoch: int, seed: int, bos: int | None, eos: int | None
@@ -91,8 +91,8 @@ class ShardShuffle(PackingLayout):
         """Return the first and the last token of each kept document of a shard."""
 
         def create() -> PlacedDocuments:
-            run = self._read(shard, epoch, seed, 0, None)
-            return place_documents(kept_lengths(run, self.options.frame))
+            document_run = self._read(shard, epoch, seed, 0, None)
+            return place_documents(kept_lengths(document_run, self.options.frame))
 
         found: PlacedDocuments = self._placed.get((epoch, seed, shard), create)
         return found
@@ -109,7 +109,7 @@ class ShardShuffleEpoch:
         self.order = layout.parts.reordered(seed=key, epoch=epoch)
 
     def rows(self, indices: Int64s, most_parts: int) -> RowPieces:
-        """Return the pieces of a batch."""
+        """Return the row pieces of a batch."""
         layout = self._layout
         stride, content = layout.positions_per_sequence, layout.content
         found = self.order.pieces(indices, stride, content, layout.samples)
@@ -118,7 +118,7 @@ class ShardShuffleEpoch:
         if layout.plan_reads is not None and len(found[0]):
             is_range = int(indices[-1]) - int(indices[0]) == len(indices) - 1
             layout.plan_reads(self.order, int(found[0][0]), is_range and not self.in_lanes)
-        return RowPieces([self._run(shard) for shard in found[0].tolist()], *found[1:])
+        return RowPieces([self._document_run(shard) for shard in found[0].tolist()], *found[1:])
 
     def shards_of(self, indices: Int64s) -> tuple[Int64s, Int64s]:
         """Return pairs (row, shard)."""
@@ -138,14 +138,14 @@ class ShardShuffleEpoch:
         found = []
         for part, start, count in zip(shard_of, starts, lengths, strict=True):
             shard = int(shards[part])
-            spans = self._run(shard).spans(start, count)
+            spans = self._document_run(shard).spans(start, count)
             found += name_pieces(self._layout.documents, shard, *spans)
         return found
 
     def sequences_of(self, location: DocumentLocation) -> Int64s:
         """Return the sequences that contain tokens of a document, ascending."""
         before = self.order.before(self.order.index(location.shard))
-        start, stop = self._run(location.shard).extent(location.document)
+        start, stop = self._document_run(location.shard).extent(location.document)
         layout = self._layout
         return overlapping_samples(before + start, before + stop, layout.options, layout.samples)
 
@@ -180,5 +180,5 @@ class ShardShuffleEpoch:
                 found.append(order[:] + first[shard])
         return np.concatenate(found)
 
-    def _run(self, shard: int) -> _core.DocumentRun:
-        return self._layout.run(shard, self._epoch, self._seed)
+    def _document_run(self, shard: int) -> _core.DocumentRun:
+        return self._layout.document_run(shard, self._epoch, self._seed)

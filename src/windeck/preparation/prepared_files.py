@@ -121,7 +121,7 @@ def choose_splitters(
         Splitter(tuple(ids), time or 0, number, position)
         for number, sorted_file in enumerate(sorted_files)
         for ids, time, position in zip(
-            sorted_file.ids, sorted_file.times, sorted_file.positions, strict=True
+            sorted_file.ids, sorted_file.times, sorted_file.places, strict=True
         )
     )
     chosen: list[Splitter] = []

@@ -36,8 +36,8 @@ SORTED_FILE_SLACK = 1.25
 class SortedFile(NamedTuple):
     """Sorted rows in a file of batches of `batch_rows` rows, and the keys of some of them.
 
-    `ids`, `times` and `positions` are of the sampled rows: a tuple of ids for each, its time or
-    None, and its place in the file. `sources` are the numbers of the source files.
+    `ids`, `times` and `places` are of the sampled rows: a tuple of ids for each, its time or None,
+    and its place in the file. `sources` are the numbers of the source files.
     """
 
     path: str
@@ -46,7 +46,7 @@ class SortedFile(NamedTuple):
     batch_rows: int
     ids: list[list[Any]]
     times: list[int | None]
-    positions: list[int]
+    places: list[int]
 
 
 class TaskResult(NamedTuple):
@@ -210,16 +210,14 @@ class _TaskWriter:
         name = f"run-{self.number:06}-{len(self.sorted_files):04}.arrow"
         path = os.path.join(plan.folder, name)
         write_batches(path, rows.schema, _taken(rows, order, batch_rows))
-        positions = self._positions(rows.num_rows, width)
-        chosen = [order[place].as_py() for place in positions]
+        places = self._sampled_places(rows.num_rows, width)
+        chosen = [order[place].as_py() for place in places]
         ids = [list(keys.at(row)) for row in chosen]
         times = [None if keys.ticks is None else int(keys.ticks[row]) for row in chosen]
-        sorted_file = SortedFile(
-            path, rows.num_rows, rows.nbytes, batch_rows, ids, times, positions
-        )
+        sorted_file = SortedFile(path, rows.num_rows, rows.nbytes, batch_rows, ids, times, places)
         self.sorted_files.append(sorted_file)
 
-    def _positions(self, rows: int, width: int) -> list[int]:
+    def _sampled_places(self, rows: int, width: int) -> list[int]:
         """Return evenly spaced places, shifted from file to file.
 
         Sorted files with equal keys would else be sampled at the same keys, with none between them.

@@ -31,13 +31,13 @@ class GroupSource(Protocol):
 
     @property
     def reading_bytes(self) -> int:
-        """Bytes that are resident while a group is read, beside the groups."""
+        """Bytes that are resident while a group is read, in addition to both groups."""
 
     def bytes_of(self, blocks: Blocks) -> int:
         """Return the bytes of a group at most."""
 
     def load(self, blocks: Blocks, queued: Callable[[], None]) -> Any:
-        """Read a group. Calls `queued` when another one can be loaded without delaying this one."""
+        """Read a group; call `queued` once the next group can be loaded without delay to it."""
 
 
 _Key: TypeAlias = tuple[GroupSource, Blocks]

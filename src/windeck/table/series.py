@@ -51,7 +51,7 @@ def group_rows(ids: Sequence[ColumnData], rows: int, *, sort: bool) -> Grouping:
         return Grouping(np.zeros(1, dtype=np.int64), (), [])
     for column in ids:
         _refuse_nulls(column)
-    starts = _run_starts(ids, rows)
+    starts = _stretch_starts(ids, rows)
     keys, first, key_of_stretch = _distinct([column.values[starts] for column in ids])
     if len(first) == len(starts):
         return Grouping(_closed(starts, rows), _names(ids, keys), [])
@@ -75,7 +75,7 @@ def _refuse_nulls(column: ColumnData) -> None:
             )
 
 
-def _run_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
+def _stretch_starts(ids: Sequence[ColumnData], rows: int) -> Int64s:
     """Return the first rows of stretches of equal ids."""
     changed = np.zeros(rows, dtype=np.bool_)
     changed[0] = True

@@ -624,7 +624,7 @@ class Table:
 
         Notes
         -----
-        O(values) time and memory beside the data. Columns of several dtypes are promoted to the one
+        O(values) time and additional memory. Columns of several dtypes are promoted to the one
         that holds them all, integers with missing values to float64.
 
         Examples

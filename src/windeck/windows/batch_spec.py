@@ -37,7 +37,7 @@ class BatchKey:
     ----------
     columns
         Names of its columns, which are its channels.
-    segments
+    step_spans
         Pairs (row of the first step, number of steps), rows counted from the start of the window.
     layout
         The axes as letters: b(atch), t(ime), c(hannel).
@@ -58,7 +58,7 @@ class BatchKey:
 
     name: str
     columns: tuple[str, ...]
-    segments: tuple[tuple[int, int], ...]
+    step_spans: tuple[tuple[int, int], ...]
     layout: str
     padded: bool = False
     static: bool = False
@@ -246,7 +246,7 @@ def _check_fill(fill: float, dtype: str, key: str) -> None:
 Batch = dict[str, npt.NDArray[Any]]
 
 
-class FieldPlan:
+class GatherFields:
     """The fields of the native gather for some keys, for columns that are given later.
 
     Attributes
@@ -327,7 +327,7 @@ class FieldPlan:
                 _core.Field(
                     key.name,
                     [native[name] for name in key.columns],
-                    segments=list(key.segments),
+                    step_spans=list(key.step_spans),
                     dilation=self._dilation,
                     layout=key.layout,
                     dtype=key.dtype,
@@ -357,7 +357,7 @@ class UnfittedGather:
 
 
 class Gatherer(Protocol):
-    """Makes batches of selected windows; `used` and `unseen` as of `FieldPlan`."""
+    """Makes batches of selected windows; `used` and `unseen` as of `GatherFields`."""
 
     used: Int64
     unseen: npt.NDArray[np.bool_]
@@ -378,12 +378,12 @@ class BatchGatherer:
     def __init__(
         self,
         index: _core.WindowIndex,
-        plan: FieldPlan,
+        fields: GatherFields,
         table: Table,
         columns: Mapping[str, ColumnData],
     ) -> None:
-        self.used, self.unseen = plan.used, plan.unseen
-        self.native = plan.gather_of(index, table.offsets, columns)
+        self.used, self.unseen = fields.used, fields.unseen
+        self.native = fields.gather_of(index, table.offsets, columns)
         self.gather = self.native.gather
 
 

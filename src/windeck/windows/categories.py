@@ -27,7 +27,7 @@ from windeck.windows.category_codes import (
     Rows,
     category_kind,
     fit_values,
-    row_parts,
+    row_portions,
     text_array,
 )
 from windeck.windows.origins import FittedRows, categorical_of, static_of, table_of
@@ -262,7 +262,7 @@ def rows_of_columns(
         if not len(data):
             raise ValueError("there are no windows, expected at least one to fit categories to")
         stretches = RowStretches(*data.covered_rows())
-    static, parts = static_of(data), list(row_parts(stretches))
+    static, parts = static_of(data), list(row_portions(stretches))
     series = np.unique(stretches.series)
     firsts: Rows = table.offsets[series]
     found = {}

@@ -29,7 +29,7 @@ __all__ = [
     "category_kind",
     "count_unseen",
     "fit_values",
-    "row_parts",
+    "row_portions",
     "text_array",
 ]
 
@@ -104,7 +104,7 @@ def text_array(texts: Iterable[str]) -> pa.LargeStringArray:
 # --- fitting ---------------------------------------------------------------------------------
 
 
-def row_parts(stretches: RowStretches) -> Iterator[Rows]:
+def row_portions(stretches: RowStretches) -> Iterator[Rows]:
     """Yield the rows of stretches, at most twice `ROWS_AT_A_TIME` at a time, long ones first."""
     sizes = stretches.end - stretches.begin
     for place in np.flatnonzero(sizes >= ROWS_AT_A_TIME).tolist():
@@ -113,14 +113,14 @@ def row_parts(stretches: RowStretches) -> Iterator[Rows]:
             yield slice(start, min(start + ROWS_AT_A_TIME, end))
     short = np.flatnonzero(sizes < ROWS_AT_A_TIME)
     rest = RowStretches(*(array[short] for array in stretches))
-    part_of = (np.cumsum(sizes[short]) - sizes[short]) // ROWS_AT_A_TIME
-    bounds = [*np.flatnonzero(np.diff(part_of, prepend=-1)).tolist(), len(short)]
+    portion_of = (np.cumsum(sizes[short]) - sizes[short]) // ROWS_AT_A_TIME
+    bounds = [*np.flatnonzero(np.diff(portion_of, prepend=-1)).tolist(), len(short)]
     for first, stop in pairwise(bounds):
         yield rest.between(first, stop).rows(None, 0, 0)
 
 
 def fit_values(
-    column: ColumnData, parts: Iterable[Rows], min_count: int, most: int | None
+    column: ColumnData, portions: Iterable[Rows], min_count: int, most: int | None
 ) -> CategoryValues:
     """Return the values of a column in some rows that have codes.
 
@@ -134,7 +134,7 @@ def fit_values(
         Number of values at most, the most frequent ones; of equally frequent ones the first.
     """
     kind = category_kind(column)
-    observed = (part.values[seen] for part, seen in _read(column, parts))
+    observed = (portion.values[seen] for portion, seen in _read(column, portions))
     if kind == "text":
         import pyarrow.compute as pc
 
@@ -149,12 +149,12 @@ def fit_values(
     return CategoryValues(kind, values[_most_frequent(counts, most)])
 
 
-def _read(column: ColumnData, parts: Iterable[Rows]) -> Iterator[tuple[ColumnData, Bools]]:
+def _read(column: ColumnData, portions: Iterable[Rows]) -> Iterator[tuple[ColumnData, Bools]]:
     """Yield some rows of a column, and which of them have a value."""
-    for rows in parts:
+    for rows in portions:
         if isinstance(column, StreamedColumn):
-            part = column.read(rows)
-            yield part, part.observed()
+            portion = column.read(rows)
+            yield portion, portion.observed()
         else:
             yield (
                 ColumnData(column.name, column.values[rows], dtype=column.dtype),
@@ -162,10 +162,10 @@ def _read(column: ColumnData, parts: Iterable[Rows]) -> Iterator[tuple[ColumnDat
             )
 
 
-def _count_codes(parts: Iterable[Array], size: int) -> Int64s:
+def _count_codes(portions: Iterable[Array], size: int) -> Int64s:
     """Return how often each of `size` codes of a table occurs."""
     counts = np.zeros(size, dtype=np.int64)
-    for codes in parts:
+    for codes in portions:
         if size <= ROWS_AT_A_TIME:
             counts += np.bincount(codes, minlength=size)
         else:
@@ -174,17 +174,17 @@ def _count_codes(parts: Iterable[Array], size: int) -> Int64s:
     return counts
 
 
-def _count_integers(parts: Iterable[Array]) -> tuple[Int64s, Int64s]:
+def _count_integers(portions: Iterable[Array]) -> tuple[Int64s, Int64s]:
     """Return the distinct integers, ascending, and how often each occurs.
 
     Integers above those of int64 are left out.
     """
     merged = _distinct([])
     pending: list[tuple[Int64s, Int64s]] = []
-    for part in parts:
-        if part.dtype == np.uint64:
-            part = part[part <= np.iinfo(np.int64).max]
-        values, counts = np.unique(part.astype(np.int64), return_counts=True)
+    for portion in portions:
+        if portion.dtype == np.uint64:
+            portion = portion[portion <= np.iinfo(np.int64).max]
+        values, counts = np.unique(portion.astype(np.int64), return_counts=True)
         pending.append((values, counts.astype(np.int64)))
         if sum(len(values) for values, _ in pending) > max(len(merged[0]) // 4, MERGED_VALUES):
             merged, pending = _distinct([merged, *pending]), []
@@ -315,9 +315,9 @@ class CategoryLookup:
         return self._table.take(np.where(found, wide - self._low, most))
 
 
-def count_unseen(column: ColumnData, lookup: CategoryLookup, parts: Iterable[Rows]) -> int:
+def count_unseen(column: ColumnData, lookup: CategoryLookup, portions: Iterable[Rows]) -> int:
     """Return how many rows have a value without a code; missing ones do not count."""
     return sum(
-        int(np.count_nonzero(lookup.codes_of(part.values[seen]) == 0))
-        for part, seen in _read(column, parts)
+        int(np.count_nonzero(lookup.codes_of(portion.values[seen]) == 0))
+        for portion, seen in _read(column, portions)
     )

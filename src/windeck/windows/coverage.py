@@ -101,12 +101,12 @@ def _touched(starts: Int64, begin: Int64, end: Int64, span: WindowSpan) -> Bools
     padded = np.maximum(-((starts - begin) // d), 0)
     # Steps after the series are not read; the first one of past and future is inside.
     inside = np.minimum(-((starts - end) // d), span.context_length)
-    segments = [(starts + padded * d, starts + inside * d)]
+    ranges = [(starts + padded * d, starts + inside * d)]
     if span.prediction_length:
         future = starts + span.future_first
         inside = np.minimum(-((future - end) // d), span.prediction_length)
-        segments.append((future, future + inside * d))
-    for first, stop in segments:
+        ranges.append((future, future + inside * d))
+    for first, stop in ranges:
         changes += np.bincount(first, minlength=len(changes))
         changes -= np.bincount(stop, minlength=len(changes))
     np.cumsum(changes.reshape(lines, d), axis=0, out=changes.reshape(lines, d))

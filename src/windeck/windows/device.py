@@ -28,7 +28,7 @@ from windeck.windows.batch_spec import (
     BatchGatherer,
     BatchKey,
     BatchKeys,
-    FieldPlan,
+    GatherFields,
 )
 from windeck.windows.device_balanced import DeviceBalancedWindows, HostBalancedWindows
 from windeck.windows.device_layout import DeviceLayout
@@ -112,8 +112,8 @@ class DeviceWindows(Generic[WindowsT]):
         runs, device = selection.runs, self.device
         borders = np.concatenate([[0], np.cumsum(runs.count)])
         self._stride = runs.stride
-        # Window number j of all candidates starts at row origin + j * stride of its run; where a
-        # product leaves 64 bits, so does the sum, and the result is right.
+        # Window number j of all candidates starts at row origin + j * stride of its window run;
+        # where a product leaves 64 bits, so does the sum, and the result is right.
         with np.errstate(over="ignore"):
             self._origin = torch.from_numpy(runs.first - borders[:-1] * runs.stride).to(device)
         self._borders = torch.from_numpy(borders).to(device)
@@ -292,7 +292,7 @@ class _DeviceKey:
         self, key: BatchKey, rows: _DeviceRows, span: WindowSpan, device: torch.device
     ) -> None:
         dilation, channels = span.dilation, len(key.columns)
-        parts = [first + dilation * np.arange(count) for first, count in key.segments]
+        parts = [first + dilation * np.arange(count) for first, count in key.step_spans]
         steps: Int64 = np.concatenate(parts)
         self.name = key.name
         self._dtype = torch_dtype(key.dtype)
@@ -355,7 +355,7 @@ def _fill_of(key: BatchKey) -> Array:
     column = _core.Column(np.zeros(1), name="fill")
     outside = _core.WindowIndex(np.ones(1, np.int64), np.ones(1, np.int64), 1)
     field = _core.Field(
-        "fill", [column], segments=[(0, 1)], dtype=key.dtype, layout="bt", fill=key.fill
+        "fill", [column], step_spans=[(0, 1)], dtype=key.dtype, layout="bt", fill=key.fill
     )
     gather = _core.Gather(outside, np.array([0, 1, 1]), [field])
     found: Array = gather.gather(np.zeros(1, np.int64))["fill"].reshape(())
@@ -428,7 +428,7 @@ class _DeviceColumns(DeviceLayout):
     """The columns that windows need on a device, converted and copied where they are missing."""
 
     def find(self, group: BatchKey, device: torch.device) -> _DeviceRows | None:
-        """Return the columns of a group if they are on the device already."""
+        """Return the columns of a column group if they are on the device already."""
         found = _moved.get(self._cache_key(group, device))
         if found is None or found.front < self.front or found.back < self.back:
             return None
@@ -437,7 +437,7 @@ class _DeviceColumns(DeviceLayout):
         return found
 
     def rows(self, group: BatchKey, device: torch.device) -> _DeviceRows:
-        """Return the columns of a group on the device."""
+        """Return the columns of a column group on the device."""
         found = self.find(group, device)
         if found is None:
             found = self._move(group, device)
@@ -453,7 +453,7 @@ class _DeviceColumns(DeviceLayout):
         return (*identities, *options, str(device))
 
     def _move(self, group: BatchKey, device: torch.device) -> _DeviceRows:
-        """Convert all rows of the columns of a group, some at a time, and copy them."""
+        """Convert all rows of the columns of a column group, some at a time, and copy them."""
         table, channels = self.table, len(group.columns)
         front, back = (0, 0) if group.static else (self.front, self.back)
         total = (table.num_series if group.static else table.num_rows) + front + back
@@ -487,11 +487,11 @@ class _DeviceColumns(DeviceLayout):
         step = 1 if group.static else min(max(mean, 1), _MOST_ROWS)
         index = _core.WindowIndex(begin, -(-lengths // step), step)
         masked = self.has_masks(group)
-        key = replace(group, segments=((0, step),), layout="btc", static=False, mask=masked)
-        plan = FieldPlan(
+        key = replace(group, step_spans=((0, step),), layout="btc", static=False, mask=masked)
+        fields = GatherFields(
             replace(self.selection, span=WindowSpan(step)), table, self.spec, [key], INDEX_KEYS
         )
-        gatherer = BatchGatherer(index, plan, table, self.columns)
+        gatherer = BatchGatherer(index, fields, table, self.columns)
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
         for at in range(0, len(index), some):
             numbers = np.arange(at, min(at + some, len(index)), dtype=np.int64)

@@ -44,11 +44,11 @@ class DeviceLayout:
         self._masked = {self.group_of(key) for key in self.keys if key.mask}
 
     def group_of(self, key: BatchKey) -> BatchKey:
-        """Return a key with what past and future of a role have in common."""
+        """Return the column group of a key: what past and future of a role have in common."""
         return replace(
             key,
             name="rows",
-            segments=((0, 1),),
+            step_spans=((0, 1),),
             layout="bct" if key.layout == "bct" and len(key.columns) > 1 else "btc",
             padded=False,
             mask=False,
@@ -61,7 +61,7 @@ class DeviceLayout:
         return group.fills_nan and group in self._masked
 
     def bytes_of(self, group: BatchKey) -> int:
-        """Return the bytes of the columns of a group, masks included."""
+        """Return the bytes of a column group, masks included."""
         table = self.table
         rows = table.num_series if group.static else self.front + table.num_rows + self.back
         return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + self.has_masks(group))

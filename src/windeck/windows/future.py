@@ -185,7 +185,7 @@ def _is_appended(selection: WindowSelection, table: Table, targets: Sequence[Col
 def _last_contexts(
     runs: WindowRuns, span: WindowSpan, offsets: Int64, *, follows: bool
 ) -> tuple[Int64, Int64, Bools]:
-    """Return the end and the first row of the last context of each run, and which have one."""
+    """Return the end and the first row of the last context of each window run, and which exist."""
     begin, end = offsets[runs.series], offsets[runs.series + 1]
     ahead = span.rows - span.past_last - 1
     stop = np.where(follows & (runs.high == end), end - ahead, runs.high)
@@ -219,7 +219,7 @@ def _latest_windows(
     future: bool,
     follows: bool,
 ) -> WindowSelection:
-    """Return one window for each run: its last context, with or without a future.
+    """Return one window for each window run: its last context, with or without a future.
 
     Parameters
     ----------
@@ -228,8 +228,8 @@ def _latest_windows(
     future
         Whether windows have a future.
     follows
-        Whether the future is in rows of the table: after a run that ends before its series, else
-        at the end of the series, where targets have to be unknown.
+        Whether the future is in rows of the table: after a window run that ends before its series,
+        else at the end of the series, where targets have to be unknown.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Start rows of windows as arithmetic progressions, and the rows that one window spans.
 
-The start rows of the windows of a series are an arithmetic progression, called a run here. A run
-takes a few integers, so memory is O(series) and does not depend on the number of windows.
+The start rows of the windows of a series are an arithmetic progression, called a window run. A
+window run takes a few integers, so memory is O(series), not O(windows).
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class WindowSpan:
         return self.rows - self.split_first
 
     def runs(self, offsets: Int64) -> WindowRuns:
-        """Return one run of windows for each series, empty where a series is too short.
+        """Return one window run for each series, empty where a series is too short.
 
         Parameters
         ----------
@@ -206,16 +206,16 @@ class WindowSpan:
 
 @dataclass(frozen=True)
 class WindowRuns:
-    """Runs of windows: window j of run r starts at row ``first[r] + j * stride``.
+    """Window runs: window j of window run r starts at row ``first[r] + j * stride``.
 
     Attributes
     ----------
     first, count, series
-        int64 of shape (runs,): first start row, number of windows, and number of the series. Start
-        rows ascend strictly over all windows, because windows never cross a series.
+        int64 of shape (window runs,): first start row, number of windows, and number of the series.
+        Start rows ascend strictly over all windows, because windows never cross a series.
     low, high
-        int64 of shape (runs,): the windows of run r belong to rows ``[low[r], high[r])``, those of
-        the series or of one part of a split.
+        int64 of shape (window runs,): the windows of window run r belong to rows
+        ``[low[r], high[r])``, those of the series or of one part of a split.
     stride
         Rows from one start to the next.
     """
@@ -238,19 +238,19 @@ class WindowRuns:
         return sum(a.nbytes for a in (self.first, self.count, self.series, self.low, self.high))
 
     def count_before(self, row: int) -> int:
-        """Return the number of windows that start before `row`. O(runs)."""
+        """Return the number of windows that start before `row`. O(window runs)."""
         steps = -((self.first - row) // self.stride)
         return int(np.clip(steps, 0, self.count).sum())
 
     def clip(self, lowest: Int64, highest: Int64) -> tuple[WindowRuns, Int64]:
-        """Keep the windows of each run r with start rows in ``[lowest[r], highest[r]]``.
+        """Keep the windows of each window run r with start rows in ``[lowest[r], highest[r]]``.
 
         Returns
         -------
         runs
-            The same number of runs, some of them possibly empty.
+            As many window runs, some of them possibly empty.
         skipped
-            int64 of shape (runs,): windows of each run before the first one kept.
+            int64 of shape (window runs,): windows of each window run before the first one kept.
         """
         skipped = np.clip(-((self.first - lowest) // self.stride), 0, self.count)
         stop = np.clip((highest - self.first) // self.stride + 1, skipped, self.count)
@@ -258,7 +258,7 @@ class WindowRuns:
         return kept, skipped
 
     def take(self, numbers: Int64) -> WindowRuns:
-        """Return the runs with these numbers."""
+        """Return the window runs with these numbers."""
         arrays = (self.first, self.count, self.series, self.low, self.high)
         first, count, series, low, high = (array[numbers] for array in arrays)
         return WindowRuns(first, count, series, low, high, self.stride)

@@ -64,13 +64,13 @@ def native_keys(keys: Sequence[BatchKey], spec: WindowSpec) -> tuple[list[BatchK
             continue
         if key is future:
             continue
-        segments = (*past.segments, *future.segments)
+        step_spans = (*past.step_spans, *future.step_spans)
         if span.gap == 0:
-            segments = ((0, span.steps),)
+            step_spans = ((0, span.steps),)
         buffer = replace(
             past,
             name=role,
-            segments=segments,
+            step_spans=step_spans,
             padded=past.padded or future.padded,
             mask=past.mask or future.mask,
             fills_nan=past.fills_nan or future.fills_nan,

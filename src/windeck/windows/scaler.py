@@ -162,7 +162,7 @@ class Scaler:
         Notes
         -----
         O(sample) time and memory. With `per_series` the time is O(rows read), and the memory
-        O(series) beside that of a million rows, or of one longer series.
+        O(series) and that of a million rows, or of one longer series.
 
         Standard errors are those of sampling: 0 where all rows were read. Errors of quantiles
         follow Woodruff, those of min and max the jackknife. The latter are a lower bound only,

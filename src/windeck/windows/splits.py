@@ -99,17 +99,17 @@ def _split_by_time(
 
 
 def cut_runs(runs: WindowRuns, span: WindowSpan, first: Int64, second: Int64) -> list[RunSubset]:
-    """Return the windows before, between and after two borders of every run, by their futures."""
+    """Return the windows before, between and after two borders of every window run, by futures."""
     parts = []
     for low, high in pairwise((runs.low, first, second, runs.high)):
-        # The part with a run's first row keeps the padded windows, which begin before that.
+        # The part with a window run's first row keeps the padded windows, which begin before that.
         lowest = np.where(low == runs.low, runs.first, low - span.split_first)
         parts.append(clip_runs(runs, span, lowest, low, high))
     return parts
 
 
 def borders_from_rows(runs: WindowRuns, validation: int, test: int) -> tuple[Int64, Int64]:
-    """Return first rows of validation and of test: numbers of rows, from the end of each run."""
+    """Return first rows of validation and of test: numbers of rows, from the ends."""
     second = np.maximum(runs.high - min(test, LONGEST), runs.low)
     return np.maximum(second - min(validation, LONGEST), runs.low), second
 

@@ -27,7 +27,7 @@ from windeck.sources import Indices, Order, empty_rows
 from windeck.table.group_cache import Blocks, cover
 from windeck.table.streamed import BLOCKS_IN_GROUP, blocks_in_group, describe_coarse, row_bits
 from windeck.table.table import StreamedTable
-from windeck.windows.batch_spec import INDEX_KEYS, Batch, FieldPlan
+from windeck.windows.batch_spec import INDEX_KEYS, Batch, GatherFields
 from windeck.windows.index import WindowRuns
 from windeck.windows.rows_after import bytes_after
 from windeck.windows.subset import RunSubset, WindowSelection
@@ -55,24 +55,24 @@ class BlockedWindows:
     def __init__(
         self,
         selection: WindowSelection,
-        plan: FieldPlan,
+        fields: GatherFields,
         table: StreamedTable,
         static: Collection[str],
     ) -> None:
         # No table: its cache has references to this object.
-        self.selection, self.plan, self.reader = selection, plan, table.reader
-        self.names = tuple(name for name in plan.names if name not in static)
-        self.static = {name: table.static_values(name) for name in plan.names if name in static}
+        self.selection, self.fields, self.reader = selection, fields, table.reader
+        self.names = tuple(name for name in fields.names if name not in static)
+        self.static = {name: table.static_values(name) for name in fields.names if name in static}
         before = _windows_before(selection, table.block_offsets)
         used = np.flatnonzero(np.diff(before))
         self._lows, self._highs = table.block_offsets[used], table.block_offsets[used + 1]
         self.block_offsets: Int64 = np.append(before[used], before[-1]).astype(np.int64)
         rows = self._highs - self._lows
         # The order does not depend on `keys`, so it counts all columns.
-        every = row_bits(table.reader, plan.columns)
+        every = row_bits(table.reader, fields.columns)
         self.blocks_in_group = blocks_in_group(table.group_bytes, rows, every)
         # A group has its codes of categories besides what was read.
-        self._row_bits = row_bits(table.reader, plan.names) + 8 * plan.code_bytes
+        self._row_bits = row_bits(table.reader, fields.names) + 8 * fields.code_bytes
         self._target_bytes = table.group_bytes
         self._rows_after = min(selection.span.rows, int(selection.offsets[-1]))
         self._sizes = -(-(rows + self._rows_after) * self._row_bits // 8)
@@ -225,11 +225,11 @@ class BlockedWindows:
         return np.diff(before[number] - over)
 
     def windows_of(self, blocks: Sequence[int]) -> WindowSelection:
-        """Return the windows of some ascending blocks, as runs that do not leave their block."""
+        """Return the windows of some ascending blocks, as window runs within one block each."""
         selection, runs = self.selection, self.selection.runs
         begin, end = selection.offsets[runs.series], selection.offsets[runs.series + 1]
         lows, highs = self._lows[list(blocks)], self._highs[list(blocks)]
-        # Runs are those of ascending series: the ones that overlap a block are neighbours.
+        # Window runs are of ascending series: the ones that overlap a block are neighbours.
         first = np.searchsorted(end, lows, side="right")
         last = np.searchsorted(begin, highs, side="left")
         parents, counts = _ranges(first, last), np.maximum(last - first, 0)
@@ -248,8 +248,8 @@ class StreamedGatherer:
     def __init__(
         self, index: _core.WindowIndex, windows: BlockedWindows, table: StreamedTable
     ) -> None:
-        plan = windows.plan
-        self.used, self.unseen = plan.used, plan.unseen
+        fields = windows.fields
+        self.used, self.unseen = fields.used, fields.unseen
         self.windows = windows
         self._index, self._cache = index, table.groups
         self._budget = table.memory_budget
@@ -261,11 +261,11 @@ class StreamedGatherer:
         self._last: Callable[[], Group | None] = lambda: None
         #: The order of an epoch, and starts and ends of the groups in it that are expected.
         self._stretches: tuple[Order, Int64, Int64] | None = None
-        columns = {name: _no_rows(table.column(name)) for name in plan.names}
+        columns = {name: _no_rows(table.column(name)) for name in fields.names}
         none = np.zeros(0, dtype=np.int64)
         no_windows = _core.WindowIndex(none, none, 1, series=none)
         one_series = np.zeros(1, dtype=np.int64)
-        self._empty = plan.gather_of(no_windows, np.zeros(2, dtype=np.int64), columns, one_series)
+        self._empty = fields.gather_of(no_windows, np.zeros(2, dtype=np.int64), columns, one_series)
 
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
         """Return one batch, written into `out` if it is given. Reads the groups it needs."""
@@ -309,7 +309,7 @@ class StreamedGatherer:
     def _set_index_keys(self, batch: Batch, series: Int64, starts: Int64) -> None:
         """Write series and start rows of the table: a group numbers its own."""
         for key, numbers in zip(INDEX_KEYS, (series, starts), strict=True):
-            if key in self.windows.plan.index_keys:
+            if key in self.windows.fields.index_keys:
                 batch[key][:] = numbers
 
     def expect(
@@ -499,7 +499,7 @@ class Group:
         numbers = 2 * range_of + 1
         here = WindowRuns(first, runs.count, numbers, first, first, runs.stride)
         index = replace(selection, runs=here).index()
-        self._gather = windows.plan.gather_of(index, offsets, columns, of_offsets)
+        self._gather = windows.fields.gather_of(index, offsets, columns, of_offsets)
 
     def numbers(self, indices: Int64) -> Int64 | None:
         """Return the numbers of windows in this group; None if one is not in it."""

@@ -40,16 +40,17 @@ BITS_AT_A_TIME = 1 << 18
 
 @dataclass(frozen=True)
 class RunSubset:
-    """Runs of windows, each of them a contiguous part of a run of a larger set.
+    """Window runs, each of them a contiguous part of a window run of a larger set.
 
     Attributes
     ----------
     runs
-        The runs of the subset.
+        The window runs of the subset.
     skipped
-        int64 of shape (runs,): windows of the larger run before the first one of the subset.
+        int64 of shape (window runs,): windows of the larger window run before the first one of
+        the subset.
     parents
-        int64 of shape (runs,): numbers of the larger runs.
+        int64 of shape (window runs,): numbers of the larger window runs.
     """
 
     runs: WindowRuns
@@ -58,7 +59,7 @@ class RunSubset:
 
 
 def take_runs(runs: WindowRuns, numbers: Int64) -> RunSubset:
-    """Return whole runs with these numbers."""
+    """Return whole window runs with these numbers."""
     return RunSubset(runs.take(numbers), np.zeros(len(numbers), dtype=np.int64), numbers)
 
 
@@ -67,8 +68,8 @@ def clip_runs(
 ) -> RunSubset:
     """Return the windows with start rows from `lowest` on that end within the rows below `high`.
 
-    The rows of the new runs are ``[low, high)``. Where `high` is that of the run, its windows end
-    in time, and padded ones stay.
+    The rows of the new window runs are ``[low, high)``. Where `high` is that of the window run, its
+    windows end in time, and padded ones stay.
     """
     clipped, skipped = runs.clip(lowest, np.where(high < runs.high, high - span.rows, high))
     clipped = replace(clipped, low=low, high=high)
@@ -77,7 +78,7 @@ def clip_runs(
 
 @dataclass(frozen=True)
 class WindowSelection:
-    """The windows of a table that are kept: runs, and a bitmap of the windows in them.
+    """The windows of a table that are kept: window runs, and a bitmap of the windows in them.
 
     Attributes
     ----------
@@ -165,7 +166,7 @@ class WindowSelection:
         return self.runs.nbytes + (0 if self.keep is None else self.keep.nbytes)
 
     def window_counts(self) -> Int64:
-        """Return the number of windows of each run. O(series), or O(windows / 8) with a bitmap."""
+        """Count the windows of each window run. O(series), or O(windows / 8) with a bitmap."""
         if self.keep is None:
             return self.runs.count
         return np.diff(bitmaps.count_before(self.keep, np.cumsum(self.runs.count)), prepend=0)
@@ -186,7 +187,7 @@ class WindowSelection:
         return replace(self, report=self.report.drop(**dropped))
 
     def restrict(self, subset: RunSubset) -> WindowSelection:
-        """Return the windows of this selection in a subset of its runs; the report stays."""
+        """Return the windows of this selection in a subset of its window runs; the report stays."""
         return replace(self, runs=subset.runs, keep=self._bitmap_of(subset))
 
     def _bitmap_of(self, subset: RunSubset) -> Bits | None:
@@ -285,7 +286,7 @@ def _check_numbers(indices: Any, windows: int) -> Int64:
 
 
 def _take_windows(selection: WindowSelection, numbers: Int64) -> WindowSelection:
-    """Keep the windows with these ascending numbers: a bitmap from the first to the last a run."""
+    """Keep the windows with these ascending numbers: a bitmap for each window run."""
     runs = selection.runs
     series, rows = selection.index().locate(numbers)
     run = np.searchsorted(runs.series, series)
@@ -304,9 +305,9 @@ def _take_windows(selection: WindowSelection, numbers: Int64) -> WindowSelection
 
 
 def _last_windows(selection: WindowSelection, number: int) -> RunSubset:
-    """Return the last windows of each run. O(runs * log(windows)) time."""
+    """Return the last windows of each window run. O(window runs * log(windows)) time."""
     runs, index = selection.runs, selection.index()
-    # Windows are numbered run by run: find the number after the last one of each run.
+    # Windows are numbered window run by window run: find the number after the last of each.
     low: Int64 = np.zeros(len(runs.count), dtype=np.int64)
     high: Int64 = np.full(len(runs.count), len(index), dtype=np.int64)
     while len(searching := np.flatnonzero(low < high)):
@@ -364,7 +365,7 @@ def _within_rows(selection: WindowSelection, low: Int64, high: Int64) -> RunSubs
     """Return the windows that lie entirely, padding left out, in rows ``[low, high)``."""
     runs = selection.runs
     # A range with the first row of a series keeps its padded windows, which begin before that row.
-    # The first row of a run is no such limit: contexts of a part of a split reach back before it.
+    # The first row of a window run is no such limit: contexts of a split part reach back before it.
     lowest = np.where(low <= selection.offsets[runs.series], runs.first, low)
     low = np.clip(low, runs.low, runs.high)
     high = np.clip(high, low, runs.high)
@@ -423,7 +424,7 @@ def parse_timestamp(value: Any, stamps: Timestamps) -> int:
 
 
 def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
-    """Return for each run the first row of ``[low, high)`` at or after `time`, else `high`.
+    """Return for each window run the first row of ``[low, high)`` at or after `time`, else `high`.
 
     One binary search for all runs together: O(runs * log(rows)).
     """

@@ -22,7 +22,7 @@ from windeck.table.table import StreamedTable, Table
 from windeck.windows import forecasts, joined, splits, subset
 from windeck.windows.balance import Balance, rows_of
 from windeck.windows.balanced import BalancedWindows
-from windeck.windows.batch_spec import BatchGatherer, BatchKeys, FieldPlan, Gatherer
+from windeck.windows.batch_spec import BatchGatherer, BatchKeys, Gatherer, GatherFields
 from windeck.windows.categories import Categories, rows_of_columns
 from windeck.windows.category_codes import count_unseen
 from windeck.windows.coverage import covered_rows
@@ -297,14 +297,14 @@ class Windows:
         columns = spec.columns_of(table)
         self._keys = BatchKeys.of(spec, columns) if keys is None else keys
         native, self._views = joined.native_keys(self._keys.chosen, spec)
-        plan = FieldPlan(selection, table, spec, native, self._keys.index)
+        fields = GatherFields(selection, table, spec, native, self._keys.index)
         self._index = selection.index()
         self._gatherer: Gatherer
         if isinstance(table, StreamedTable):
-            blocked = BlockedWindows(selection, plan, table, spec.roles.static)
+            blocked = BlockedWindows(selection, fields, table, spec.roles.static)
             self._gatherer = StreamedGatherer(self._index, blocked, table)
         else:
-            self._gatherer = BatchGatherer(self._index, plan, table, columns)
+            self._gatherer = BatchGatherer(self._index, fields, table, columns)
         origin = BatchOrigin(table.series_names, spec.layout, spec.roles.target)
         self._noted = note_windows(origin, spec.roles.all, spec.scaler)
 

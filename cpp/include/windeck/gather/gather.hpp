@@ -2,7 +2,7 @@
 // fills and masks the values in the same pass.
 //
 // A field is one array of the batch. Its steps are the rows anchor + offset + j * dilation of each
-// segment, one segment after the other; the anchor is the window's start, or the first
+// step span, one step span after the other; the anchor is the window's start, or the first
 // row of its series. The value of a step is
 //
 //     present:  value * scale + shift, the product and the sum each rounded to float64, and the sum
@@ -46,7 +46,7 @@ struct Column {
 /// The number of rows that are missing: validity bit 0, or NaN where NaN is missing. O(rows).
 std::int64_t count_missing(const Column& column);
 
-struct Segment {
+struct StepSpan {
     std::int64_t offset;
     std::int64_t length;
 };
@@ -66,7 +66,7 @@ struct Coefficients {
 struct FieldSpec {
     std::string name;
     std::vector<Column> columns;
-    std::vector<Segment> segments;
+    std::vector<StepSpan> step_spans;
     std::int64_t dilation = 1;
     Layout layout = Layout::btc;
     DType dtype = DType::float32;
@@ -85,7 +85,7 @@ struct FieldOut {
     std::uint8_t* mask = nullptr;
 };
 
-struct FieldPlan;
+struct CompiledField;
 
 class Gather {
   public:
@@ -100,7 +100,7 @@ class Gather {
 
     const WindowIndex& index() const noexcept { return *index_; }
     const std::vector<FieldSpec>& fields() const noexcept { return fields_; }
-    /// The number of steps of a field, the sum of the lengths of its segments.
+    /// The number of steps of a field, the sum of the lengths of its step spans.
     std::int64_t steps(std::size_t field) const noexcept;
 
     /// Fills one entry of `outs` for each field, and series and start row of every window, unless
@@ -115,7 +115,7 @@ class Gather {
     std::shared_ptr<const WindowIndex> index_;
     std::vector<std::int64_t> bounds_;
     std::vector<FieldSpec> fields_;
-    std::vector<std::unique_ptr<const FieldPlan>> plans_;
+    std::vector<std::unique_ptr<const CompiledField>> compiled_;
 };
 
 }  // namespace windeck

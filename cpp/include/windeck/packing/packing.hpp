@@ -1,21 +1,21 @@
 // Packing: rows of equal length from documents.
 //
 // A document of n tokens is framed: [bos] + tokens + [eos], where bos and eos are optional. The
-// stream of tokens of a run is the concatenation of its framed documents. A filtered document
-// (length -1 in its shard) has a place in the run, but no tokens and no frame; an empty document
-// has only its frame.
+// stream of tokens of a document run is the concatenation of its framed documents. A filtered
+// document (length -1 in its shard) has a place in the document run, but no tokens and no frame; an
+// empty document has only its frame.
 //
 // PartOrder    parts (shards, blocks of documents) in the order of an epoch, and the sums of their
 //              sizes: position of the epoch -> (part, position in it), and rows -> pieces.
 // DocumentRun  the documents of one part in order, and the sums of their framed lengths.
 // best_fit     documents -> sequences of at most a given capacity (padded packing).
-// pack         pieces of runs -> a batch: tokens, position_ids, targets_mask.
+// pack         pieces of document runs -> a batch: tokens, position_ids, targets_mask.
 //
 // Memory: PartOrder 8 bytes for every `every`-th part; DocumentRun 8 bytes per document, and the
-// tokens if they are copied. Objects are immutable and thread-safe; the shard or block of a run
-// must outlive it. Positions and counts have 64 bits. Errors: std::invalid_argument for values,
-// std::out_of_range for indices, FileChanged (tokens.hpp) for files that were truncated or written
-// to.
+// tokens if they are copied. Objects are immutable and thread-safe; the shard or block of a
+// document run must outlive it. Positions and counts have 64 bits. Errors: std::invalid_argument
+// for values, std::out_of_range for indices, FileChanged (tokens.hpp) for files that were truncated
+// or written to.
 
 #pragma once
 
@@ -34,20 +34,20 @@ namespace windeck {
 
 class TokenShard;
 
-/// The pieces of rows: row r has the pieces [row_offsets[r], row_offsets[r + 1]), and piece p the
-/// tokens [starts[p], starts[p] + lengths[p]) of run number run_of[p].
+/// The row pieces of rows: row r has those of [row_offsets[r], row_offsets[r + 1]), and row piece p
+/// the tokens [starts[p], starts[p] + lengths[p]) of document run number document_run_of[p].
 struct Pieces {
     std::vector<std::int64_t> row_offsets{0};
-    std::vector<std::int64_t> run_of;
+    std::vector<std::int64_t> document_run_of;
     std::vector<std::int64_t> starts;
     std::vector<std::int64_t> lengths;
 
-    void add(std::int64_t run, std::int64_t start, std::int64_t length) {
-        run_of.push_back(run);
+    void add(std::int64_t document_run, std::int64_t start, std::int64_t length) {
+        document_run_of.push_back(document_run);
         starts.push_back(start);
         lengths.push_back(length);
     }
-    void end_row() { row_offsets.push_back(static_cast<std::int64_t>(run_of.size())); }
+    void end_row() { row_offsets.push_back(static_cast<std::int64_t>(document_run_of.size())); }
 };
 
 /// Parts in the order of Permutation(parts, seed, epoch), with prefix sums of their sizes.
@@ -84,8 +84,9 @@ class PartOrder {
     Location find(std::int64_t position) const;
 
     /// Row r is the positions [indices[r] * stride, indices[r] * stride + length); `parts` receives
-    /// the parts of the pieces, and run_of the indices of parts in it. Throws std::out_of_range for
-    /// an index not in [0, samples); (samples - 1) * stride + length must not exceed total().
+    /// the parts of the pieces, and document_run_of the indices of parts in it. Throws
+    /// std::out_of_range for an index not in [0, samples); (samples - 1) * stride + length must not
+    /// exceed total().
     Pieces pieces(std::span<const std::int64_t> indices, std::int64_t stride, std::int64_t length,
                   std::int64_t samples, std::vector<std::int64_t>& parts) const;
 
@@ -207,7 +208,7 @@ void add_block_sums(const TokenShard& shard, const Permutation& order, std::int6
                     int threads);
 
 /// Sequences of whole documents, in the order they were opened: sequence b has the pieces
-/// [offsets[b], offsets[b + 1]), each a range of the run's tokens.
+/// [offsets[b], offsets[b + 1]), each a range of the tokens of the document run.
 struct Bins {
     std::vector<std::int64_t> offsets{0};
     std::vector<std::int64_t> starts;
@@ -242,14 +243,14 @@ struct PackOut {
 /// A view of Pieces, or of arrays like theirs.
 struct PieceSpans {
     std::span<const std::int64_t> row_offsets;
-    std::span<const std::int64_t> run_of;
+    std::span<const std::int64_t> document_run_of;
     std::span<const std::int64_t> starts;
     std::span<const std::int64_t> lengths;
 };
 
-/// Throws std::invalid_argument unless every piece lies inside its run and every row is full (or,
-/// padded, not longer than that). O(pieces).
-void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pieces,
+/// Throws std::invalid_argument unless every piece lies inside its document run and every row is
+/// full (or, padded, not longer than that). O(pieces).
+void check_pieces(std::span<const DocumentRun* const> document_runs, const PieceSpans& pieces,
                   const PackOut& out);
 
 /// Writes a batch of checked pieces. position_ids count from 0 at the start of each row, piece,
@@ -257,13 +258,13 @@ void check_pieces(std::span<const DocumentRun* const> runs, const PieceSpans& pi
 /// piece. The frame of a row belongs to its first and its last document there. Throws
 /// std::invalid_argument for a token that the dtype cannot hold, with its document; the contents of
 /// `out` are then unspecified.
-void pack(std::span<const DocumentRun* const> runs, const PieceSpans& pieces, const PackOut& out,
-          int threads);
+void pack(std::span<const DocumentRun* const> document_runs, const PieceSpans& pieces,
+          const PackOut& out, int threads);
 
-/// The bounds of the segments of a flattened batch: 0, the positions after the first where `ids`
-/// are 0, and `count`, which must be below 2^31. Within each segment ids count up from 0, as `pack`
-/// writes them, so one is read at each end: O(segments) time. Throws std::invalid_argument for ids
-/// there that do not. `dtype` is int64 or int32.
+/// The bounds of the pieces of a flattened batch, a padding included: 0, the positions after the
+/// first where `ids` are 0, and `count`, which must be below 2^31. Within each piece ids count up
+/// from 0, as `pack` writes them, so one is read at each end: O(pieces) time. Throws
+/// std::invalid_argument for ids there that do not. `dtype` is int64 or int32.
 std::vector<std::int32_t> sequence_bounds(const void* ids, std::int64_t count, DType dtype);
 
 }  // namespace windeck

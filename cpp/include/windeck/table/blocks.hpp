@@ -4,7 +4,7 @@
 // bucket does not fit, and at borders; a bucket larger than a block is cut. An entry larger than a
 // block is a block of its own.
 //
-// plan_blocks() computes the bounds and the addresses of blocks; write_blocks() writes them and
+// cut_blocks() computes the bounds and the addresses of blocks; write_blocks() writes them and
 // computes their checksums while they are in the cache. O(n); thread-safe; sizes of arrays are not
 // checked. insert_blocks() checks blocks that were stored, and inserts them.
 
@@ -30,7 +30,7 @@ struct BlockRules : RowShape {
 struct EntryBlock : BlockSize {
     std::size_t at = 0;  // its first byte
     std::size_t bytes = 0;
-    std::size_t first = 0;           // its first entry, of all that were planned
+    std::size_t first = 0;           // its first entry, of all that were divided
     std::uint32_t first_bucket = 0;  // of its first and last entry
     std::uint32_t last_bucket = 0;
     std::int64_t first_id = 0;
@@ -38,13 +38,13 @@ struct EntryBlock : BlockSize {
 };
 
 /// The blocks of sorted entries.
-std::vector<EntryBlock> plan_blocks(std::span<const std::int64_t> ids,
-                                    std::span<const std::uint8_t> states, const BlockRules& rules);
+std::vector<EntryBlock> cut_blocks(std::span<const std::int64_t> ids,
+                                   std::span<const std::uint8_t> states, const BlockRules& rules);
 
 /// The memory that blocks need, in bytes.
 std::size_t bytes_of(std::span<const EntryBlock> blocks);
 
-/// Entries as columns; `states` as passed to plan_blocks().
+/// Entries as columns; `states` as passed to cut_blocks().
 struct EntryColumns {
     const std::int64_t* ids;
     const std::int64_t* versions;
@@ -58,8 +58,8 @@ void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const EntryColumns& entries, std::byte* memory);
 
 /// The blocks of a selection, which has no dead entries.
-std::vector<EntryBlock> plan_blocks(const TableSnapshot::Selection& selection,
-                                    const BlockRules& rules);
+std::vector<EntryBlock> cut_blocks(const TableSnapshot::Selection& selection,
+                                   const BlockRules& rules);
 void write_blocks(std::span<EntryBlock> blocks, const BlockRules& rules,
                   const TableSnapshot& snapshot, const TableSnapshot::Selection& selection,
                   std::byte* memory, int threads = 1);

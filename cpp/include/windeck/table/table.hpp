@@ -166,10 +166,10 @@ class Table {
     std::int64_t remove(std::span<const std::int64_t> ids);
     std::vector<std::int64_t> evict(const Eviction& which);
 
-    /// Inserts parts of whole rows, as read from a snapshot; threads take a part each. Throws
+    /// Inserts blocks of whole rows, as read from a snapshot; threads take a block each. Throws
     /// std::invalid_argument for an id that is in the table or is given twice, and for a number
     /// outside [0, clock_limit]; the table is then unchanged.
-    void insert(std::span<const WholeRows> parts, int threads = 1);
+    void insert(std::span<const WholeRows> blocks, int threads = 1);
 
     /// Reserves memory of the index for this many ids in all.
     void reserve(std::int64_t ids);

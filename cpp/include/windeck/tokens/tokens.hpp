@@ -1,16 +1,16 @@
 // The tokens of the documents of one file, read in place.
 //
-// A shard is made of chunks of lists (Arrow arrays, or values with offsets), or of plain pieces,
-// one per document. Tokens are integers of 8 to 64 bits. Filters: leading and trailing tokens that
-// are in `strip` are removed; then a document shorter than `min_length`, or outside of the part
-// that was taken, keeps its number, and has length -1 and no tokens.
+// A shard is made of arrays of lists (as Arrow has them, or values with offsets), or of plain
+// spans, one per document. Tokens are integers of 8 to 64 bits. Filters: leading and trailing
+// tokens that are in `strip` are removed; then a document shorter than `min_length`, or outside of
+// the part that was taken, keeps its number, and has length -1 and no tokens.
 //
 // The memory may be a mapped file that other processes write to or truncate. A view is always
 // inside the memory of the shard, but the length of a document may change between two calls:
 // compare it with the allocated size before a copy. All reads of documents, view() included, must
 // be in reading() or guarded().
 //
-// Memory: O(chunks) for lists, 16 bytes a document for plain pieces. view() takes O(1)
+// Memory: O(arrays) for lists, 16 bytes a document for plain spans. view() takes O(1)
 // expected time and what stripping looks at. Immutable, hence thread-safe.
 
 #pragma once
@@ -45,7 +45,7 @@ class FileChanged : public FileError {
 
 /// An array of lists of integers. Row r has the values [offset r, offset r + 1), or
 /// [r * width, (r + 1) * width) where there are no offsets.
-struct ListChunk {
+struct TokenLists {
     const std::byte* values = nullptr;
     std::int64_t count = 0;              // of values
     const std::byte* offsets = nullptr;  // of row 0
@@ -62,8 +62,8 @@ struct TokenSpan {
     std::int64_t length = 0;
 };
 
-/// The values of a row, always inside the values of the chunk, even if the offsets have changed.
-TokenSpan row_of(const ListChunk& chunk, std::int64_t row, std::int64_t token_bytes) noexcept;
+/// The values of a row, always inside the values of the lists, even if the offsets have changed.
+TokenSpan row_of(const TokenLists& lists, std::int64_t row, std::int64_t token_bytes) noexcept;
 
 /// Documents at any places of one memory. Document j has lengths[j] tokens from the byte starts[j]
 /// on; documents may overlap, and need no alignment. Throws std::invalid_argument, naming the
@@ -143,9 +143,9 @@ class TokenShard {
     /// Throws std::invalid_argument, naming the row, for offsets that decrease or exceed the values
     /// (O(documents)), a negative min_length and a dtype that is not an integer; FileChanged as
     /// reading() does. `name` is the file's, for messages.
-    TokenShard(DType dtype, std::vector<ListChunk> lists, TokenFilter filter, TokenMemory memory,
+    TokenShard(DType dtype, std::vector<TokenLists> lists, TokenFilter filter, TokenMemory memory,
                std::string name);
-    TokenShard(DType dtype, std::vector<TokenSpan> pieces, TokenFilter filter, TokenMemory memory,
+    TokenShard(DType dtype, std::vector<TokenSpan> spans, TokenFilter filter, TokenMemory memory,
                std::string name);
 
     /// The same documents and memory; those outside of the part are filtered as well.
@@ -163,7 +163,7 @@ class TokenShard {
     /// Lengths of the documents from `first` on, as view() has them. Throws FileChanged.
     void lengths(std::int64_t first, std::span<std::int64_t> out) const;
 
-    /// O(chunks) without filters, else a pass over the documents. Throws FileChanged.
+    /// O(arrays) without filters, else a pass over the documents. Throws FileChanged.
     Totals totals() const;
 
     /// Copies a document to `out`, of the size of the document. Throws FileChanged if the size has
@@ -188,16 +188,16 @@ class TokenShard {
   private:
     bool in_parts(std::int64_t document) const noexcept;
     TokenSpan stored(std::int64_t document) const noexcept;
-    TokenSpan stripped(TokenSpan piece) const noexcept;
+    TokenSpan stripped(TokenSpan span) const noexcept;
     bool strips(const std::byte* token) const noexcept;
     void take(TokenFilter filter);
     void check_offsets() const;
 
     DType dtype_;
     std::int64_t bytes_;  // of a token
-    std::vector<ListChunk> lists_;
-    std::vector<TokenSpan> pieces_;
-    Cumulative rows_;  // of the chunks
+    std::vector<TokenLists> lists_;
+    std::vector<TokenSpan> spans_;
+    Cumulative rows_;  // of the arrays
     std::int64_t documents_ = 0;
     std::vector<std::int64_t> strip_;  // sorted, and only what the dtype can hold
     std::int64_t min_length_ = 0;

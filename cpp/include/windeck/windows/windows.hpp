@@ -1,12 +1,13 @@
-// The series and the start row of every window, computed from runs instead of a list.
+// The series and the start row of every window, computed from window runs instead of a list.
 //
-// A run is an arithmetic sequence of candidate windows in one series: the j-th of run r starts at
-// row first[r] + j * stride. Candidates are numbered through all runs in order; a bitmap may
-// select some of them. The windows are the selected candidates, numbered in order.
+// A window run is an arithmetic sequence of candidate windows in one series: the j-th of window run
+// r starts at row first[r] + j * stride. Candidates are numbered through all window runs in order;
+// a bitmap may select some of them. The windows are the selected candidates, numbered in order.
 //
-// Memory: O(runs), and 1.25 bits per candidate with a bitmap. Locating a window and its inverse
-// take expected O(1) time for runs of similar size, O(log runs) at worst. All numbers have 64 bits;
-// the constructor throws where a sum would overflow. Immutable, hence thread-safe.
+// Memory: O(window runs), and 1.25 bits per candidate with a bitmap. Locating a window and its
+// inverse take expected O(1) time for window runs of similar size, O(log window runs) at worst. All
+// numbers have 64 bits; the constructor throws where a sum would overflow. Immutable, hence
+// thread-safe.
 
 #pragma once
 
@@ -40,11 +41,11 @@ class BitSelect {
 
 class WindowIndex {
   public:
-    /// `first`, `count` and `series` have one entry per run; an empty `series` numbers the runs
-    /// themselves. `keep` is a bitmap over all candidates, exactly ceil(candidates / 8) bytes.
-    /// Throws std::invalid_argument for a stride below 1, a negative count or series, lengths that
-    /// differ, and a window in two runs; std::overflow_error for rows or a number
-    /// of windows beyond 2^63 - 1.
+    /// `first`, `count` and `series` have one entry per window run; an empty `series` numbers the
+    /// window runs themselves. `keep` is a bitmap over all candidates, exactly ceil(candidates / 8)
+    /// bytes. Throws std::invalid_argument for a stride below 1, a negative count or series,
+    /// lengths that differ, and a window in two window runs; std::overflow_error for rows or a
+    /// number of windows beyond 2^63 - 1.
     WindowIndex(std::span<const std::int64_t> first, std::span<const std::int64_t> count,
                 std::int64_t stride, std::span<const std::int64_t> series = {},
                 std::optional<std::span<const std::uint8_t>> keep = std::nullopt);
@@ -58,7 +59,7 @@ class WindowIndex {
     std::int64_t max_series() const noexcept { return max_series_; }
 
     /// Whether the rows from `offset` to `offset + reach` of every candidate are in its series, of
-    /// which s has the rows [bounds[s], bounds[s + 1]). O(runs). No sum may leave 64 bits.
+    /// which s has the rows [bounds[s], bounds[s + 1]). O(window runs). No sum may leave 64 bits.
     bool within(std::span<const std::int64_t> bounds, std::int64_t offset,
                 std::int64_t reach) const noexcept;
 
@@ -77,19 +78,20 @@ class WindowIndex {
     std::int64_t index_of(std::int64_t series, std::int64_t row) const noexcept;
 
   private:
-    struct Run {
+    struct WindowRun {
         std::int64_t series;
         std::int64_t first;
         std::int64_t count;
     };
 
-    void sort_runs();
-    bool precedes(std::int64_t run, std::int64_t series, std::int64_t row) const noexcept;
+    void sort_window_runs();
+    bool precedes(std::int64_t window_run, std::int64_t series, std::int64_t row) const noexcept;
     std::int64_t phase(std::int64_t row) const noexcept;
-    std::int64_t run_of(std::int64_t series, std::int64_t row) const noexcept;
+    std::int64_t window_run_of(std::int64_t series, std::int64_t row) const noexcept;
 
-    std::vector<Run> runs_;
-    std::vector<std::int64_t> order_;  // runs by (series, phase, first), where not their own order
+    std::vector<WindowRun> window_runs_;
+    std::vector<std::int64_t>
+        order_;  // window runs by (series, phase, first), where not their own order
     Cumulative candidates_;
     std::optional<BitSelect> keep_;
     std::int64_t stride_ = 1;
@@ -97,7 +99,7 @@ class WindowIndex {
     std::int64_t min_row_ = 0;
     std::int64_t max_row_ = 0;
     std::int64_t max_series_ = -1;
-    bool by_run_ = false;  // series number = run number
+    bool by_window_run_ = false;  // series number = window run number
 };
 
 }  // namespace windeck

@@ -53,7 +53,7 @@ inline std::int64_t copy_or_fill_vectors(const float* in, std::int64_t n, float 
     }
     for (; i < n; i += 16) {
         const auto here = static_cast<__mmask16>(n - i < 16 ? (1U << (n - i)) - 1 : 0xffffU);
-        const __m512 value = _mm512_maskz_loadu_ps(here, in + i);  // 0 behind the end
+        const __m512 value = _mm512_maskz_loadu_ps(here, in + i);  // 0 after the end
         const __mmask16 ordered = _mm512_cmp_ps_mask(value, value, _CMP_ORD_Q);
         _mm512_mask_storeu_ps(out + i, here, _mm512_mask_blend_ps(ordered, fills, value));
         if (masked) {

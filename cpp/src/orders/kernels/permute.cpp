@@ -6,8 +6,8 @@ namespace windeck::WINDECK_ISA {
 namespace {
 
 constexpr std::size_t block = 1024;
-constexpr std::size_t piece = std::size_t{1} << 31;
-constexpr std::size_t slack = 128;  // what may be read or written behind the last value
+constexpr std::size_t portion = std::size_t{1} << 31;
+constexpr std::size_t slack = 128;  // bytes that may be read or written after the last value
 
 /// The rounds as registers. Bits above the domain are not cleared in between: sums and products
 /// never carry them down, and folding masks what it brings down.
@@ -187,12 +187,12 @@ void take(const Rounds& rounds, const std::int64_t* in, std::size_t count, std::
 
 }  // namespace
 
-// Places are numbers of 32 bits, so long outputs are cut into pieces.
+// Places are numbers of 32 bits, so long outputs are cut into portions.
 
 void permute_range(const Rounds& rounds, std::uint64_t start, std::size_t count,
                    std::int64_t* out) {
-    for (std::size_t done = 0; done < count; done += piece) {
-        const std::size_t n = count - done < piece ? count - done : piece;
+    for (std::size_t done = 0; done < count; done += portion) {
+        const std::size_t n = count - done < portion ? count - done : portion;
         if (rounds.bits <= 32) {
             range<Lanes32>(rounds, start + done, n, out + done);
         } else {
@@ -203,8 +203,8 @@ void permute_range(const Rounds& rounds, std::uint64_t start, std::size_t count,
 
 void permute_take(const Rounds& rounds, const std::int64_t* in, std::size_t count,
                   std::int64_t* out) {
-    for (std::size_t done = 0; done < count; done += piece) {
-        const std::size_t n = count - done < piece ? count - done : piece;
+    for (std::size_t done = 0; done < count; done += portion) {
+        const std::size_t n = count - done < portion ? count - done : portion;
         if (rounds.bits <= 32) {
             take<Lanes32>(rounds, in + done, n, out + done);
         } else {

@@ -53,12 +53,12 @@ def boxes_in_range(shape: Sequence[int], start: int, stop: int) -> Iterator[tupl
     shape
         Shape of the array, without sizes of 0.
     start, stop
-        Positions in the flattened array.
+        Places in the flattened array.
 
     Yields
     ------
-    box, position
-        A box, and the position of its first element. At most two boxes for each dimension.
+    box, place
+        A box, and the place of its first element. At most two boxes for each dimension.
 
     Examples
     --------
@@ -89,8 +89,8 @@ def _boxes_in_row(
 ) -> Iterator[tuple[Box, int]]:
     """Iterate over the boxes of the elements [start, stop) of one row."""
     before = row * math.prod(shape[1:])
-    for box, position in boxes_in_range(shape[1:], start, stop):
-        yield ((row, row + 1), *box), before + position
+    for box, place in boxes_in_range(shape[1:], start, stop):
+        yield ((row, row + 1), *box), before + place
 
 
 def shift(box: Box, origin: Box) -> Box:
@@ -117,19 +117,19 @@ def intersections(part: Box, start: int, stop: int, box: Box) -> Iterator[tuple[
     part
         The part, a box of the tensor.
     start, stop
-        Positions in the flattened part.
+        Places in the flattened part.
 
     Yields
     ------
-    inner, shared, position
-        A box of the part, its intersection with `box`, and the position of its first element in the
+    inner, shared, place
+        A box of the part, its intersection with `box`, and the place of its first element in the
         flattened part. Both boxes are of the whole tensor.
     """
-    for box_of_part, position in boxes_in_range(shape_of(part), start, stop):
+    for box_of_part, place in boxes_in_range(shape_of(part), start, stop):
         inner = shift(box_of_part, part)
         shared = intersection(inner, box)
         if shared is not None:
-            yield inner, shared, position
+            yield inner, shared, place
 
 
 def find_overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
-// The plan of a field, computed once: its method, kernels and constants.
+// A field, compiled once for all batches: its method, kernels and constants.
 //
 // Three methods, cheapest first:
 //     strips   values are copied, in whole rows of the batch (or of a channel); NaN is replaced
-//     rows     adjacent columns of a row-major matrix are converted as one run of values
+//     rows     adjacent columns of a row-major matrix are converted as one stretch of values
 //     columns  each column is converted into a tile in the first-level cache, and the tile is
 //              interleaved into the batch
 // The work is done in blocks of steps, which stay in the cache for all passes but the first. Short
@@ -36,7 +36,7 @@ enum class GatherMethod { strips, rows, columns };
 /// The conversion from values of a column to values of the field.
 enum class Conversion { copy, integer, real };
 
-struct ColumnPlan {
+struct CompiledColumn {
     const Column* source;
     const std::byte* data;
     std::int64_t stride;  // bytes from one step to the next, dilation included
@@ -58,7 +58,7 @@ struct PrefetchSpan {
     std::int64_t lines;
 };
 
-struct FieldPlan {
+struct CompiledField {
     const FieldSpec* spec;
     std::span<const std::int64_t> bounds;
     const GatherKernels* kernels;
@@ -67,10 +67,10 @@ struct FieldPlan {
     std::int64_t columns;
     int log2_out;
     std::array<std::byte, 8> fill;  // in the field's type
-    std::vector<ColumnPlan> sources;
+    std::vector<CompiledColumn> sources;
     std::int64_t block_steps;
     bool break_at_windows;  // a block holds steps of one window only
-    bool inside;            // one segment on the window, which no window leaves its series with
+    bool inside;            // one step span on the window, which no window leaves its series with
     bool complete;          // has a mask, and only steps outside the series can be missing
 
     // Scale and shift; without them period is 0. For rows they are repeated to a longer period.
@@ -90,7 +90,7 @@ struct FieldPlan {
     bool channels_first() const { return spec->layout == Layout::bct && columns > 1; }
 };
 
-/// Consecutive steps of a window in one segment: `lead` steps before the series, `body` steps
+/// Consecutive steps of a window in one step span: `lead` steps before the series, `body` steps
 /// inside it from `row` on, `tail` steps after it.
 struct StepRange {
     std::int64_t row;
@@ -104,27 +104,27 @@ struct StepRange {
 /// Walks the steps of one window.
 class Cursor {
   public:
-    Cursor(const FieldPlan& plan, std::int64_t series, std::int64_t start);
+    Cursor(const CompiledField& compiled, std::int64_t series, std::int64_t start);
 
-    bool done() const { return segment_ == end_; }
+    bool done() const { return span_ == end_; }
     /// The next steps, at most `most` and at least one.
     StepRange next(std::int64_t most);
 
   private:
     void skip_empty();
 
-    const Segment* segment_;
-    const Segment* end_;
+    const StepSpan* span_;
+    const StepSpan* end_;
     std::int64_t dilation_;
     std::int64_t anchor_;
     std::int64_t low_;
     std::int64_t high_;
-    std::int64_t done_ = 0;  // steps of the segment so far
+    std::int64_t done_ = 0;  // steps of the step span so far
 };
 
-/// Validates the field against the series and plans it.
-FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds,
-                     const WindowIndex& index);
+/// Validates the field against the series and compiles it.
+CompiledField compile_field(const FieldSpec& spec, std::span<const std::int64_t> bounds,
+                            const WindowIndex& index);
 
 /// Windows [begin, end) of the batch, whose series and start rows are at series[0] and starts[0].
 struct Task {
@@ -137,10 +137,11 @@ struct Task {
 };
 
 /// The first row of the i-th window of the task, which may be outside its series.
-inline std::int64_t first_row(const FieldPlan& plan, const Task& task, std::int64_t i) {
-    const bool on_window = plan.spec->anchor == Anchor::window;
-    return (on_window ? task.starts[i] : plan.bounds[static_cast<std::size_t>(task.series[i])]) +
-           plan.spec->segments.front().offset;
+inline std::int64_t first_row(const CompiledField& compiled, const Task& task, std::int64_t i) {
+    const bool on_window = compiled.spec->anchor == Anchor::window;
+    return (on_window ? task.starts[i]
+                      : compiled.bounds[static_cast<std::size_t>(task.series[i])]) +
+           compiled.spec->step_spans.front().offset;
 }
 
 /// Prefetches the span of a window from its first row on. Always inlined: GCC 12 treats a function
@@ -157,27 +158,28 @@ inline std::int64_t first_row(const FieldPlan& plan, const Task& task, std::int6
 
 /// Prefetches spans of a window of the task: windows come in random order, which the processor
 /// cannot predict.
-[[gnu::always_inline]] inline void prefetch(const FieldPlan& plan, const Task& task,
+[[gnu::always_inline]] inline void prefetch(const CompiledField& compiled, const Task& task,
                                             std::int64_t window,
                                             std::span<const PrefetchSpan> spans) {
-    const std::int64_t row = first_row(plan, task, window - task.begin);
+    const std::int64_t row = first_row(compiled, task, window - task.begin);
     for (const PrefetchSpan& span : spans)
         prefetch(span, row);
 }
 
-[[gnu::always_inline]] inline void prefetch_ahead(const FieldPlan& plan, const Task& task,
+[[gnu::always_inline]] inline void prefetch_ahead(const CompiledField& compiled, const Task& task,
                                                   std::int64_t window) {
-    if (window + plan.ahead < task.end) prefetch(plan, task, window + plan.ahead, plan.spans);
+    if (window + compiled.ahead < task.end)
+        prefetch(compiled, task, window + compiled.ahead, compiled.spans);
 }
 
-[[gnu::always_inline]] inline void prefetch_first(const FieldPlan& plan, const Task& task) {
-    const std::int64_t end = std::min(task.begin + plan.ahead, task.end);
+[[gnu::always_inline]] inline void prefetch_first(const CompiledField& compiled, const Task& task) {
+    const std::int64_t end = std::min(task.begin + compiled.ahead, task.end);
     for (std::int64_t w = task.begin; w < end; ++w)
-        prefetch(plan, task, w, plan.spans);
+        prefetch(compiled, task, w, compiled.spans);
 }
 
-void gather_strips(const FieldPlan& plan, const Task& task, const FieldOut& out);
-void gather_rows(const FieldPlan& plan, const Task& task, const FieldOut& out);
-void gather_columns(const FieldPlan& plan, const Task& task, const FieldOut& out);
+void gather_strips(const CompiledField& compiled, const Task& task, const FieldOut& out);
+void gather_rows(const CompiledField& compiled, const Task& task, const FieldOut& out);
+void gather_columns(const CompiledField& compiled, const Task& task, const FieldOut& out);
 
 }  // namespace windeck

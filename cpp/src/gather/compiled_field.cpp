@@ -1,4 +1,4 @@
-#include "gather/plan.hpp"
+#include "gather/compiled_field.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,10 +20,9 @@ constexpr std::int64_t value_limit = std::int64_t{1} << 40;  // values of one wi
 
 std::int64_t count_steps(const FieldSpec& spec) {
     std::int64_t steps = 0;
-    for (const Segment& segment : spec.segments) {
-        if (segment.length < 0 || segment.length > value_limit ||
-            (steps += segment.length) > value_limit) {
-            refuse(spec, "has a segment of length " + std::to_string(segment.length) +
+    for (const StepSpan& span : spec.step_spans) {
+        if (span.length < 0 || span.length > value_limit || (steps += span.length) > value_limit) {
+            refuse(spec, "has a step span of length " + std::to_string(span.length) +
                              ", expected 0 to 2^40 steps altogether");
         }
     }
@@ -63,14 +62,14 @@ void check_rows(const FieldSpec& spec, std::span<const std::int64_t> bounds,
         return !__builtin_add_overflow(anchor, offset, &row) &&
                !__builtin_add_overflow(row, reach, &row) && row >= -row_limit && row <= row_limit;
     };
-    for (const Segment& segment : spec.segments) {
+    for (const StepSpan& span : spec.step_spans) {
         std::int64_t reach = 0;
-        if (__builtin_mul_overflow(segment.length, spec.dilation, &reach) ||
-            !fits(low, segment.offset, 0) || !fits(high, segment.offset, 0) ||
-            !fits(high, segment.offset, reach)) {
-            refuse(spec, "has rows beyond 2^62 in a segment of offset " +
-                             std::to_string(segment.offset) + ", length " +
-                             std::to_string(segment.length) + " and dilation " +
+        if (__builtin_mul_overflow(span.length, spec.dilation, &reach) ||
+            !fits(low, span.offset, 0) || !fits(high, span.offset, 0) ||
+            !fits(high, span.offset, reach)) {
+            refuse(spec, "has rows beyond 2^62 in a step span of offset " +
+                             std::to_string(span.offset) + ", length " +
+                             std::to_string(span.length) + " and dilation " +
                              std::to_string(spec.dilation));
         }
     }
@@ -99,32 +98,34 @@ std::array<std::byte, 8> fill_bytes(const FieldSpec& spec, const GatherKernels& 
     return bytes;
 }
 
-ColumnPlan plan_column(const FieldSpec& spec, const Column& column, bool scaled) {
-    ColumnPlan plan{};
-    plan.source = &column;
-    plan.data = column.data;
-    plan.log2_in = log2_size(column.dtype);
-    if (__builtin_mul_overflow(column.stride, spec.dilation, &plan.stride)) {
-        plan.stride = 0;  // no series is long enough for a second step
+CompiledColumn compile_column(const FieldSpec& spec, const Column& column, bool scaled) {
+    CompiledColumn compiled{};
+    compiled.source = &column;
+    compiled.data = column.data;
+    compiled.log2_in = log2_size(column.dtype);
+    if (__builtin_mul_overflow(column.stride, spec.dilation, &compiled.stride)) {
+        compiled.stride = 0;  // no series is long enough for a second step
     }
     if (column.dtype == spec.dtype && !scaled) {
-        plan.conversion = Conversion::copy;
+        compiled.conversion = Conversion::copy;
     } else if (!is_float(column.dtype) && !is_float(spec.dtype) && !scaled) {
-        plan.conversion = Conversion::integer;
+        compiled.conversion = Conversion::integer;
     } else {
-        plan.conversion = Conversion::real;
+        compiled.conversion = Conversion::real;
     }
     const bool wide = column.dtype == DType::int64 || column.dtype == DType::uint64;
-    plan.round_odd = wide && !scaled && spec.dtype != DType::float64;
-    plan.find_nan = (spec.mask || spec.fill_nan) && is_float(column.dtype) && column.nan_is_missing;
+    compiled.round_odd = wide && !scaled && spec.dtype != DType::float64;
+    compiled.find_nan =
+        (spec.mask || spec.fill_nan) && is_float(column.dtype) && column.nan_is_missing;
     const bool direct = column.dtype == DType::float64 || column.dtype == DType::float32;
-    plan.fills_nan = plan.find_nan && direct && is_float(spec.dtype);
-    plan.fused = plan.fills_nan && column.dtype == DType::float64 && spec.dtype == DType::float32;
-    plan.aligned =
-        (reinterpret_cast<std::uintptr_t>(column.data) | static_cast<std::uintptr_t>(plan.stride)) %
-            static_cast<std::uintptr_t>(size_of(column.dtype)) ==
-        0;
-    return plan;
+    compiled.fills_nan = compiled.find_nan && direct && is_float(spec.dtype);
+    compiled.fused =
+        compiled.fills_nan && column.dtype == DType::float64 && spec.dtype == DType::float32;
+    compiled.aligned = (reinterpret_cast<std::uintptr_t>(column.data) |
+                        static_cast<std::uintptr_t>(compiled.stride)) %
+                           static_cast<std::uintptr_t>(size_of(column.dtype)) ==
+                       0;
+    return compiled;
 }
 
 /// Whether the columns are adjacent in the rows of one matrix.
@@ -142,26 +143,26 @@ bool side_by_side(const std::vector<Column>& columns) {
     return true;
 }
 
-GatherMethod choose_method(const FieldPlan& plan) {
-    const bool plain = std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
+GatherMethod choose_method(const CompiledField& compiled) {
+    const bool plain = std::ranges::all_of(compiled.sources, [](const CompiledColumn& column) {
         return column.conversion == Conversion::copy && column.source->validity == nullptr;
     });
-    if (plan.channels_first()) return plain ? GatherMethod::strips : GatherMethod::columns;
-    if (!side_by_side(plan.spec->columns)) return GatherMethod::columns;
+    if (compiled.channels_first()) return plain ? GatherMethod::strips : GatherMethod::columns;
+    if (!side_by_side(compiled.spec->columns)) return GatherMethod::columns;
     if (plain) return GatherMethod::strips;
-    const bool worth_it = plan.columns > 1 && plan.columns <= max_row_columns;
-    return worth_it && is_float(plan.spec->dtype) ? GatherMethod::rows : GatherMethod::columns;
+    const bool worth_it = compiled.columns > 1 && compiled.columns <= max_row_columns;
+    return worth_it && is_float(compiled.spec->dtype) ? GatherMethod::rows : GatherMethod::columns;
 }
 
 /// Scale and shift of each column (of each series); a missing one is neutral: x * 1 and x + -0.
-void plan_coefficients(FieldPlan& plan) {
-    const FieldSpec& spec = *plan.spec;
-    plan.scaled = !spec.scale.values.empty() || !spec.shift.values.empty();
-    plan.period = plan.scaled ? 1 : 0;
-    if (!plan.scaled) return;
+void set_coefficients(CompiledField& compiled) {
+    const FieldSpec& spec = *compiled.spec;
+    compiled.scaled = !spec.scale.values.empty() || !spec.shift.values.empty();
+    compiled.period = compiled.scaled ? 1 : 0;
+    if (!compiled.scaled) return;
     const bool per_series = spec.scale.per_series || spec.shift.per_series;
     const std::size_t columns = spec.columns.size();
-    const std::size_t size = per_series ? columns * (plan.bounds.size() - 1) : columns;
+    const std::size_t size = per_series ? columns * (compiled.bounds.size() - 1) : columns;
     const auto spread = [&](const Coefficients& from, double neutral) {
         if (from.values.empty()) return std::vector<double>(size, neutral);
         std::vector<double> all(size);
@@ -169,38 +170,39 @@ void plan_coefficients(FieldPlan& plan) {
             all[i] = from.values[i % from.values.size()];
         return all;
     };
-    plan.scale = spread(spec.scale, 1.0);
-    plan.shift = spread(spec.shift, -0.0);
+    compiled.scale = spread(spec.scale, 1.0);
+    compiled.shift = spread(spec.shift, -0.0);
 }
 
-/// Plans the prefetching of a window: a span for each strip, one for the rows of a matrix, one for
-/// each column; columns in the cache lines of another one get an empty span. Without conversion the
-/// processor itself prefetches the rest of a long window.
-void plan_prefetch(FieldPlan& plan) {
+/// Sets what is prefetched of a window: a span for each strip, one for the rows of a matrix, one
+/// for each column; columns in the cache lines of another one get an empty span. Without conversion
+/// the processor itself prefetches the rest of a long window.
+void set_prefetch_spans(CompiledField& compiled) {
     constexpr std::int64_t line = 64;
-    const std::int64_t most = plan.method == GatherMethod::strips ? 12 : 32;
-    const bool apart = plan.method == GatherMethod::columns || plan.channels_first();
-    const std::int64_t spans = apart ? plan.columns : 1;
-    const std::int64_t width = plan.columns / spans;
-    const std::int64_t length = std::min(plan.steps, plan.block_steps);
+    const std::int64_t most = compiled.method == GatherMethod::strips ? 12 : 32;
+    const bool apart = compiled.method == GatherMethod::columns || compiled.channels_first();
+    const std::int64_t spans = apart ? compiled.columns : 1;
+    const std::int64_t width = compiled.columns / spans;
+    const std::int64_t length = std::min(compiled.steps, compiled.block_steps);
     std::int64_t bytes = 0;
     std::uintptr_t last = 0;
     for (std::int64_t s = 0; s < spans; ++s) {
-        const ColumnPlan& source = plan.sources[static_cast<std::size_t>(s)];
+        const CompiledColumn& source = compiled.sources[static_cast<std::size_t>(s)];
         const auto data = reinterpret_cast<std::uintptr_t>(source.data);
         const std::int64_t reach = std::abs(source.stride);
         const bool packed = reach <= line || source.stride == width << source.log2_in;
         const std::int64_t lines = packed ? length * reach / line + 2 : length;
         const bool seen = s > 0 && !packed && data - last < static_cast<std::uintptr_t>(line);
-        plan.spans.push_back({data, source.source->stride, packed ? line : source.stride,
-                              seen ? 0 : std::min(lines, most)});
+        compiled.spans.push_back({data, source.source->stride, packed ? line : source.stride,
+                                  seen ? 0 : std::min(lines, most)});
         if (seen) continue;
         last = data;
         bytes += lines * line;
     }
-    plan.ahead =
-        std::clamp<std::int64_t>(1536 / bytes, plan.method == GatherMethod::strips ? 1 : 2, 16);
-    plan.prefetch_spread = plan.method == GatherMethod::columns && plan.break_at_windows;
+    compiled.ahead =
+        std::clamp<std::int64_t>(1536 / bytes, compiled.method == GatherMethod::strips ? 1 : 2, 16);
+    compiled.prefetch_spread =
+        compiled.method == GatherMethod::columns && compiled.break_at_windows;
 }
 
 }  // namespace
@@ -218,15 +220,15 @@ const GatherKernels& gather_kernels() {
     }
 }
 
-FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds,
-                     const WindowIndex& index) {
-    FieldPlan plan{};
-    plan.spec = &spec;
-    plan.bounds = bounds;
-    plan.kernels = &gather_kernels();
-    plan.steps = count_steps(spec);
-    plan.columns = static_cast<std::int64_t>(spec.columns.size());
-    check_shape(spec, plan.steps);
+CompiledField compile_field(const FieldSpec& spec, std::span<const std::int64_t> bounds,
+                            const WindowIndex& index) {
+    CompiledField compiled{};
+    compiled.spec = &spec;
+    compiled.bounds = bounds;
+    compiled.kernels = &gather_kernels();
+    compiled.steps = count_steps(spec);
+    compiled.columns = static_cast<std::int64_t>(spec.columns.size());
+    check_shape(spec, compiled.steps);
     check_rows(spec, bounds, index);
     check_coefficients(spec, spec.scale, "scale", bounds.size() - 1);
     check_coefficients(spec, spec.shift, "shift", bounds.size() - 1);
@@ -236,49 +238,51 @@ FieldPlan plan_field(const FieldSpec& spec, std::span<const std::int64_t> bounds
                          " rows, expected " + std::to_string(bounds.back()) +
                          ", where the bounds end");
     }
-    plan.log2_out = log2_size(spec.dtype);
-    plan.fill = fill_bytes(spec, *plan.kernels);
-    plan_coefficients(plan);
+    compiled.log2_out = log2_size(spec.dtype);
+    compiled.fill = fill_bytes(spec, *compiled.kernels);
+    set_coefficients(compiled);
     for (const Column& column : spec.columns) {
-        plan.sources.push_back(plan_column(spec, column, plan.scaled));
+        compiled.sources.push_back(compile_column(spec, column, compiled.scaled));
     }
-    plan.complete = spec.mask && std::ranges::all_of(plan.sources, [](const ColumnPlan& column) {
-                        return !column.find_nan && column.source->validity == nullptr;
-                    });
-    plan.inside =
-        spec.segments.size() == 1 && spec.anchor == Anchor::window &&
-        index.within(bounds, spec.segments.front().offset, (plan.steps - 1) * spec.dilation);
-    plan.method = choose_method(plan);
+    compiled.complete =
+        spec.mask && std::ranges::all_of(compiled.sources, [](const CompiledColumn& column) {
+            return !column.find_nan && column.source->validity == nullptr;
+        });
+    compiled.inside =
+        spec.step_spans.size() == 1 && spec.anchor == Anchor::window &&
+        index.within(bounds, spec.step_spans.front().offset, (compiled.steps - 1) * spec.dilation);
+    compiled.method = choose_method(compiled);
 
     // Few columns make long blocks; only short windows share a block.
-    const std::int64_t columns_at_once =
-        plan.method == GatherMethod::rows ? plan.columns : std::min(plan.columns, group_columns);
-    plan.block_steps = std::min(tile_values / columns_at_once, max_block_steps);
+    const std::int64_t columns_at_once = compiled.method == GatherMethod::rows
+                                             ? compiled.columns
+                                             : std::min(compiled.columns, group_columns);
+    compiled.block_steps = std::min(tile_values / columns_at_once, max_block_steps);
     const bool per_series = spec.scale.per_series || spec.shift.per_series;
-    plan.break_at_windows =
-        per_series || plan.channels_first() || plan.steps * 4 > plan.block_steps;
-    plan_prefetch(plan);
-    return plan;
+    compiled.break_at_windows =
+        per_series || compiled.channels_first() || compiled.steps * 4 > compiled.block_steps;
+    set_prefetch_spans(compiled);
+    return compiled;
 }
 
-Cursor::Cursor(const FieldPlan& plan, std::int64_t series, std::int64_t start)
-    : segment_(plan.spec->segments.data()),
-      end_(segment_ + plan.spec->segments.size()),
-      dilation_(plan.spec->dilation),
-      low_(plan.bounds[static_cast<std::size_t>(series)]),
-      high_(plan.bounds[static_cast<std::size_t>(series) + 1]) {
-    anchor_ = plan.spec->anchor == Anchor::window ? start : low_;
+Cursor::Cursor(const CompiledField& compiled, std::int64_t series, std::int64_t start)
+    : span_(compiled.spec->step_spans.data()),
+      end_(span_ + compiled.spec->step_spans.size()),
+      dilation_(compiled.spec->dilation),
+      low_(compiled.bounds[static_cast<std::size_t>(series)]),
+      high_(compiled.bounds[static_cast<std::size_t>(series) + 1]) {
+    anchor_ = compiled.spec->anchor == Anchor::window ? start : low_;
     skip_empty();
 }
 
 void Cursor::skip_empty() {
-    while (segment_ != end_ && segment_->length == 0)
-        ++segment_;
+    while (span_ != end_ && span_->length == 0)
+        ++span_;
 }
 
 StepRange Cursor::next(std::int64_t most) {
-    const std::int64_t steps = std::min(most, segment_->length - done_);
-    const std::int64_t row = anchor_ + segment_->offset + done_ * dilation_;
+    const std::int64_t steps = std::min(most, span_->length - done_);
+    const std::int64_t row = anchor_ + span_->offset + done_ * dilation_;
     // The number of steps that lie before a row.
     const auto before = [&](std::int64_t limit) {
         if (limit <= row) return std::int64_t{0};
@@ -288,8 +292,8 @@ StepRange Cursor::next(std::int64_t most) {
     const std::int64_t lead = before(low_);
     const std::int64_t body = std::max(before(high_) - lead, std::int64_t{0});
     done_ += steps;
-    if (done_ == segment_->length) {
-        ++segment_;
+    if (done_ == span_->length) {
+        ++span_;
         done_ = 0;
         skip_empty();
     }

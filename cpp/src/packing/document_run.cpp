@@ -12,7 +12,7 @@
 namespace windeck {
 namespace {
 
-/// The documents per piece of work of a thread.
+/// The documents of a portion, which one thread reads at once.
 constexpr std::int64_t share = 1024;
 
 std::size_t to_size(std::int64_t position) {
