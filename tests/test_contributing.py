@@ -1,4 +1,4 @@
-"""The files that CONTRIBUTING.md names exist, and have the names that its table says they have."""
+"""The files that CONTRIBUTING.md names exist, and have the names that it says they have."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import re
 import pytest
 
 from support.internals import MODULE_OF
-from support.pages import ROOT
+from support.pages import ROOT, anchor_of
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-#: Pairs (what changes, what to edit).
-ROWS = re.findall(
-    r"^\| ([^|`]+(?:`[^`]+`[^|`]*)*) \| (.+) \|$", TEXT.partition("| X | Y |")[2], re.M
+TABLE, *PARTS = re.split(
+    "^### ", TEXT.partition("| X | Y |")[2].partition("\n## ")[0], flags=re.MULTILINE
 )
+#: Pairs (what changes, what to edit).
+ROWS = re.findall(r"^\| ([^|`]+(?:`[^`]+`[^|`]*)*) \| (.+) \|$", TABLE, re.M)
+#: Sections of what to edit, in one line each, by their headings.
+SECTIONS = {
+    heading: " ".join(text.split()) for heading, _, text in (part.partition("\n") for part in PARTS)
+}
 FILES = [
     path.relative_to(ROOT).as_posix()
     for folder in ("benchmarks", "cpp", "docs", "src", "tests")
     for path in (ROOT / folder).rglob("*.*")
 ]
 #: The name of a file, and the same before names in parentheses.
-FILE = r"`([\w/-]+\.(?:py|hpp|cpp|md|txt|toml|json|cff))`"
+FILE = r"`([\w/-]+\.(?:py|js|hpp|cpp|md|txt|toml|json|cff))`"
 NAMES_OF_FILE = rf"{FILE} \(([^()]*)\)"
 
 
@@ -30,8 +35,10 @@ def test_paths_exist() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-@pytest.mark.parametrize(("what", "where"), ROWS, ids=[what for what, _ in ROWS])
-def test_files_of_a_row_have_the_names_beside_them(what: str, where: str) -> None:
+@pytest.mark.parametrize(
+    "where", [*(where for _, where in ROWS), *SECTIONS.values()], ids=[*dict(ROWS), *SECTIONS]
+)
+def test_files_have_the_names_beside_them(where: str) -> None:
     """Names in parentheses are those of the file before, others those of a file of the sentence."""
     folders = {folder.rstrip("/") for folder in re.findall(r"`((?:\w+/)+)[\w.]*`", where)}
     wrong = []
@@ -82,13 +89,24 @@ def has(path: str, name: str) -> bool:
         "clipping",
         "retries of remote reads",
         "what a state holds",
+        "anything that is stored",
     ],
 )
-def test_the_first_file_of_a_row_can_be_opened(change: str) -> None:
+def test_a_change_of_many_files_has_a_section(change: str) -> None:
+    """The table names the file to open first, which is the first of the section."""
     ((_, where),) = [row for row in ROWS if change in row[0]]
-    first = re.search(r"`([^`]+)`", where)
+    named = re.fullmatch(r"first `([^`]+)`; \[all places\]\(#([\w-]+)\)", where)
+    assert named is not None
+    (text,) = [text for heading, text in SECTIONS.items() if anchor_of(heading) == named[2]]
+    first = re.search(r"\* Start: `([^`]+)`", text)
     assert first is not None
+    assert first[1] == named[1]
     assert (ROOT / first[1]).is_file()
+
+
+def test_every_section_is_that_of_a_row() -> None:
+    linked = re.findall(r"\(#([\w-]+)\)", TABLE)
+    assert sorted(linked) == sorted(map(anchor_of, SECTIONS))
 
 
 def test_the_example_of_a_replaced_name_is_in_the_list() -> None:

@@ -1,4 +1,4 @@
-"""Every format number is 1, and docs/design/formats.md lists all of them."""
+"""Every format number is the one stated here, and docs/design/formats.md lists all of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ NUMBERED = re.compile(r"^((?:_[A-Z]+)?_?FORMAT|_MAGIC) = (\d+|b?\"[^\"]*\")", re
 OTHERS = {("documents/megatron.py", "_MAGIC")}
 #: Names that a number follows, or is beside.
 OTHERS |= {("checkpoint/format/values.py", "_MAGIC"), ("checkpoint/stores/segments.py", "_MAGIC")}
+#: Numbers that are not 1 any more, by file and name as in `OTHERS`. Their former ones are read.
+RAISED: dict[tuple[str, str], str] = {}
 
 
 def listed() -> set[tuple[str, str]]:
@@ -22,14 +24,14 @@ def listed() -> set[tuple[str, str]]:
     return {(row[4].strip("|").strip().strip("`"), row[3].strip("`")) for row in rows}
 
 
-def test_all_numbers_are_listed_and_1() -> None:
+def test_all_numbers_are_listed() -> None:
     found = set()
     for path in SOURCE.rglob("*.py"):
         for name, value in NUMBERED.findall(path.read_text(encoding="utf-8")):
             place = path.relative_to(SOURCE).as_posix(), name
             if place not in OTHERS:
                 found.add(place)
-                assert re.findall(r"\d+", value) == ["1"], place
+                assert re.findall(r"\d+", value) == [RAISED.get(place, "1")], place
     (order,) = listed() - found
     assert order[1] == "ORDER_VERSION"
     assert wd.ORDER_VERSION == 1

@@ -23,6 +23,7 @@ from support.demo_folder import trained_here, write_hours
 from support.internals import planted
 from support.prepare_cases import unsorted_rows, write_files
 from support.programs import command
+from support.store_servers import EMBEDDED
 from support.written_names import Action, Victim, names_in, predictable_names
 from windeck import checkpoint
 from windeck.checkpoint import safetensors
@@ -264,7 +265,7 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     victim.check("dangling links")
 
 
-@pytest.mark.parametrize("scheme", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("scheme", EMBEDDED)
 def test_a_file_of_a_database_that_is_a_link(scheme: str, tmp_path: Path) -> None:
     """Each file of a database, elsewhere and a link in its place: read, and not written to."""
     url, folder = f"{scheme}://{tmp_path}/db", tmp_path / "db"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.pages import ROOT
+from support.pages import ROOT, anchor_of
 
 #: Pages for users: what a thing does, how it is used, and what it costs in a line.
 USER_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -27,7 +27,7 @@ def anchors(page: Path) -> Iterator[str]:
     """Yield the anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for heading in re.findall(r"^#+ (.+?)$", text, re.MULTILINE):
-        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        yield anchor_of(heading)
 
 
 def faults_of_links(page: Path) -> Iterator[str]:

@@ -19,7 +19,7 @@ import torch
 from support.checkpoint_parts import make_foreign
 from support.internals import plant
 from support.programs import printed
-from support.store_servers import EMBEDDED
+from support.store_servers import DURABLE, EMBEDDED
 from support.training import Training, assert_equal, loaded, values_of
 from windeck import checkpoint
 from windeck.checkpoint.stores import open_store
@@ -448,7 +448,7 @@ def test_memory_of_copies_is_used_again(copies: Callable[[], list[Any]]) -> None
     assert [*map(len, copies())] == [448]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_maintenance_and_readers_wait_where_they_must(kind: str, fresh: Fresh) -> None:
     url, weights = fresh(kind), torch.ones(300_000)
     for step in range(3):
@@ -599,7 +599,7 @@ store.close()
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_a_fork_leaves_the_save_to_its_parent(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     printed(FORKS, url)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.programs import printed
+from support.store_servers import DURABLE
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -76,7 +77,7 @@ print(json.dumps(kill_at_every_step(first, doomed, load)))
 )
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     seen = json.loads(printed(AT_EVERY_STEP, fresh(kind), str(Path(__file__).parents[1])))
     assert [code for code, _ in seen] == [-9] * (len(seen) - 1) + [0]
@@ -139,6 +140,6 @@ print(last)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_killed_at_any_time(kind: str, fresh: Callable[[str], str]) -> None:
     assert int(printed(AT_ANY_TIME, fresh(kind), str(Path(__file__).parents[1]), "60")) > 10

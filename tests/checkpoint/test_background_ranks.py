@@ -13,6 +13,7 @@ import torch.distributed as dist
 import windeck as wd
 from support.gangs import gang
 from support.internals import original, replace
+from support.store_servers import DURABLE
 from windeck import checkpoint
 
 Fresh = Callable[[str], str]
@@ -98,7 +99,7 @@ def _train(rank: int, ranks: int, url: str, limit: int | None) -> dict[int, Any]
 
 
 @pytest.mark.parametrize("limit", [None, 5000])
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_training_goes_on_with_its_collectives(kind: str, limit: int | None, fresh: Fresh) -> None:
     url = fresh(kind)
     found = gang(2, _train, url, limit)

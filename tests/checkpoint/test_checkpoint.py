@@ -15,7 +15,7 @@ import torch
 
 from models.table_model import ModelCore, ModelTable
 from support.programs import assert_little_memory
-from support.store_servers import KINDS
+from support.store_servers import DURABLE, KINDS
 from support.stored_keys import data_generations, data_keys
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
@@ -436,7 +436,7 @@ with checkpoint.stores.open_store(sys.argv[1]) as store:
 """
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_memory_beyond_the_model_is_bounded(kind: str, fresh: Fresh) -> None:
     # 160 MB of model, so a copy of half of it would show.
     assert_little_memory(MEMORY, fresh(kind))

@@ -14,7 +14,7 @@ from checkpoint.tables.test_tables import check
 from checkpoint.test_verifying import fill
 from models.table_model import ModelCore
 from support.failing import Between, error_of
-from support.store_servers import EMBEDDED, KINDS
+from support.store_servers import DURABLE, EMBEDDED, KINDS
 from support.stored_keys import parsed
 from windeck import checkpoint
 from windeck.checkpoint import copy, diff, verify
@@ -268,7 +268,7 @@ def test_another_writer_at_the_target_wins(memory: Store) -> None:
         assert target.get(b"windeck/HEAD") == b"somebody else's"
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis", "memory"])
+@pytest.mark.parametrize("kind", [*DURABLE, "memory"])
 def test_within_a_store_by_its_url(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     with open_store(url) as store:

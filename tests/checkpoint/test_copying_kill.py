@@ -14,7 +14,7 @@ import pytest
 from support import failing
 from support.failing import READS, WRITES, Between
 from support.programs import printed
-from support.store_servers import KINDS
+from support.store_servers import DURABLE, KINDS
 from support.stored_keys import parsed
 from windeck import checkpoint
 from windeck.checkpoint import copy, diff, verify
@@ -199,7 +199,7 @@ def test_a_damaged_source_changes_nothing(kind: str, fresh: Fresh, memory: Store
         memory.put_many([(key, value)])
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_a_copy_to_a_url_has_the_numbers_of_the_source(
     kind: str, fresh: Fresh, memory: Store
 ) -> None:

@@ -21,6 +21,7 @@ import windeck as wd
 from checkpoint.test_verifying import fill
 from support.internals import plant
 from support.object_servers import ACCESS, SECRET, Answer, Bucket, bucket_of, retry_quickly
+from support.store_servers import DURABLE
 from windeck import checkpoint
 from windeck.checkpoint import Partition, copy, diff, verify
 from windeck.checkpoint.format import keys
@@ -55,7 +56,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_segments")
-@pytest.mark.parametrize("kind", ["memory", "rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", ["memory", *DURABLE])
 def test_from_any_store_and_back(kind: str, fresh: Fresh, s3: Bucket) -> None:
     url = fresh(kind)
     with open_store(url) as source, opened(s3) as target, open_store("memory://") as back:

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.checkpoint.storage import WriteResult
 
 import windeck as wd
-from support.store_servers import KINDS, StartRedis, need
+from support.store_servers import EMBEDDED, KINDS, StartRedis, need
 from support.stored_keys import data_keys
 from support.tensor_bits import DTYPES, filled, raw, usable
 from windeck import checkpoint
@@ -401,7 +401,7 @@ def test_async_save_keeps_the_moment(tmp_path: Path, fresh: Fresh) -> None:
     method = f"file://{tmp_path}/meeting"
     dist.init_process_group("gloo", init_method=method, rank=0, world_size=1)
     try:
-        for kind in ("rocksdb", "leveldb", "memory"):
+        for kind in (*EMBEDDED, "memory"):
             url, weight = fresh(kind), torch.ones(1000)
             state = {"model": {"w": weight}, "extra": {"step": 3}}
             future = async_save(state, storage_writer=StoreWriter(url, step=3))

@@ -140,7 +140,7 @@ def loaded(store: Store) -> dict[tuple[str, int], list[float]]:
 
 
 @pytest.mark.parametrize("incremental", [False, True])
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "memory"])
+@pytest.mark.parametrize("kind", [*EMBEDDED, "memory"])
 def test_gc_of_a_backlog_interrupted_between_any_two_removals(
     kind: str, incremental: bool, fresh: Fresh
 ) -> None:
@@ -172,7 +172,7 @@ def test_gc_of_a_backlog_interrupted_between_any_two_removals(
             assert set(store.keys()) == left
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "memory"])
+@pytest.mark.parametrize("kind", [*EMBEDDED, "memory"])
 def test_gc_of_a_backlog_is_one_removal(kind: str, fresh: Fresh) -> None:
     """Not one a generation: 60 generations are removed with as few calls as 6 are."""
     counts = []

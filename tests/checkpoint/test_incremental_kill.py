@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.programs import printed
+from support.store_servers import DURABLE
 
 SCRIPT = """
 import json, os, sys
@@ -101,7 +102,7 @@ print(json.dumps([saves, clears]))
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     saves, clears = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1])))
     assert [code for code, _ in saves] == [-9] * (len(saves) - 1) + [0]

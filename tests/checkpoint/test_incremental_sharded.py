@@ -13,7 +13,7 @@ import torch.distributed as dist
 from models.table_model import ModelCore, ModelTable
 from support.gangs import gang
 from support.internals import plant
-from support.store_servers import KINDS
+from support.store_servers import DURABLE, KINDS
 from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck._util import retry
@@ -100,7 +100,7 @@ def grouped(rank: int, ranks: int, url: str, holds: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("holds", [False, True])
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_ranks_of_a_group_write_what_changed(kind: str, holds: bool, fresh: Fresh) -> None:
     """Also where only rank 0 can look at what was saved, and whether it was given a URL or not."""
     url = fresh(kind)

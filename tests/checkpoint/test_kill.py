@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.programs import printed
+from support.store_servers import DURABLE
 
 SCRIPT = """
 import json, sys
@@ -56,7 +57,7 @@ print(json.dumps(seen))
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_killed_at_every_step(kind: str, fresh: Callable[[str], str]) -> None:
     seen = json.loads(printed(SCRIPT, fresh(kind), str(Path(__file__).parents[1])))
     # NEXT, the load and its six chunks, manifest, sync, HEAD, sync: killed before and after.

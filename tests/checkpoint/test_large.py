@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.store_servers import need
+from support.store_servers import EMBEDDED, need
 from support.stored_keys import data_keys
 from windeck import checkpoint
 from windeck.checkpoint.format import keys
@@ -199,7 +199,7 @@ assert torch.equal(target, tensor)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_more_than_two_to_the_31_elements(kind: str, fresh: Fresh) -> None:
     subprocess.run([sys.executable, "-c", HUGE, fresh(kind)], check=True)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from support.internals import plant
+from support.store_servers import EMBEDDED
 from windeck import checkpoint
 
 Fresh = Callable[[str], str]
@@ -51,7 +52,7 @@ def values_of(model: dict[str, torch.Tensor]) -> list[list[float]]:
     return [sorted(set(tensor.flatten().tolist())) for tensor in model.values()]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "memory"])
+@pytest.mark.parametrize("kind", [*EMBEDDED, "memory"])
 @pytest.mark.parametrize("background_bytes", [None, 0, "no background"])
 def test_what_was_queued_before_a_save_is_saved(
     kind: str, background_bytes: int | str | None, fresh: Fresh, queue: Queue
@@ -71,7 +72,7 @@ def test_what_was_queued_before_a_save_is_saved(
     assert values_of(found) == [[number + 1] for number in range(COUNT)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "memory"])
+@pytest.mark.parametrize("kind", [*EMBEDDED, "memory"])
 def test_what_was_queued_before_a_load_does_not_come_after_it(
     kind: str, fresh: Fresh, queue: Queue
 ) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from support.store_servers import DURABLE
+
 pytestmark = pytest.mark.usefixtures("forked")
 
 HERE = Path(__file__).parents[1]
@@ -35,7 +37,7 @@ def ranks(case: str, url: str, folder: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_every_layout_on_any_number_of_ranks(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     writers = ranks("sharded_cases:layouts", fresh(kind), tmp_path)
     assert writers["model/even"] == [0, 1, 2, 3]
@@ -92,7 +94,7 @@ def test_a_rank_that_is_killed_at_every_stage(
     assert parts == []
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_what_fails_on_one_fails_on_all(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     said, remains, force, generations, last = ranks(
         "sharded_failures:failing", fresh(kind), tmp_path
@@ -141,7 +143,7 @@ def test_parameter_servers_save_and_workers_join_nothing(fresh: Fresh, tmp_path:
     assert outside.startswith("this process is not in the group, expected a call by its members")
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_memory_beyond_what_a_rank_has_is_bounded(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     for *resident, saved, loaded in ranks("sharded_memory:beyond", fresh(kind), tmp_path):
         assert max(saved, loaded) < 64

@@ -15,6 +15,7 @@ import torch
 from support.failing import Between
 from support.internals import original, plant
 from support.sharded_parts import W, fails, force, share_of_all, write
+from support.store_servers import EMBEDDED
 from support.stored_keys import data_generations
 from windeck import checkpoint
 from windeck.checkpoint import Partition
@@ -80,7 +81,7 @@ def test_of_two_merges_of_one_plan_one_is_told() -> None:
     assert set(told) == {text}
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_shards_beside_a_database_that_is_open(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     with open_store(url) as store:
@@ -98,7 +99,7 @@ def test_shards_beside_a_database_that_is_open(kind: str, fresh: Fresh) -> None:
         assert force(store) == [(2, 2), (1, 1)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_what_killed_writers_left_goes_with_the_merge(kind: str, fresh: Fresh) -> None:
     """A merge removes leftovers of its own save only; other saves may be running."""
     url = fresh(kind)
@@ -126,7 +127,7 @@ def test_missing_writers_may_still_save(store: Store) -> None:
     assert force(store) == [(2, 2), (1, 1)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_missing_parts_may_still_come(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     plan = checkpoint.begin(url, step=1, writers=3)
@@ -148,7 +149,7 @@ def test_a_writer_that_saves_twice(store: Store) -> None:
     assert force(store) == [(2, 2), (1, 1)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_writer_that_leaves_two_parts(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     plan = checkpoint.begin(url, step=2, writers=3)
@@ -171,7 +172,7 @@ def test_a_writer_that_leaves_two_parts(kind: str, fresh: Fresh) -> None:
         assert force(store) == [(3, 4)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_part_that_lost_its_data(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     plan = checkpoint.begin(url, step=2, writers=3)
@@ -275,7 +276,7 @@ def test_a_merge_that_failed_may_be_called_again(
         assert force(store) == [(1, 1)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 @pytest.mark.parametrize("at", ["sync", *range(6)])
 def test_a_merge_that_failed_after_the_data_was_ingested(
     kind: str, at: str | int, fresh: Fresh, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ import torch
 from models.table_model import ModelCore, ModelTable
 from support.checkpoint_parts import save_parts
 from support.internals import plant
-from support.store_servers import KINDS
+from support.store_servers import EMBEDDED, KINDS
 from support.stored_keys import data_keys, data_pairs, parsed
 from windeck import checkpoint
 from windeck._core import crc32c
@@ -266,7 +266,7 @@ def test_no_checkpoint_is_an_error(memory: Store) -> None:
         verify(memory, generation=9)
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb"])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_damaged_file_of_an_embedded_store(kind: str, fresh: Fresh) -> None:
     url = fresh(kind)
     with open_store(url) as store:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.programs import assert_not_imported
+from support.store_servers import EMBEDDED
 from support.view_cases import Fresh, model, refused, run, run_json, saved, url
 from windeck import checkpoint
 from windeck.checkpoint.format import manifests, state_json
@@ -190,7 +191,7 @@ def test_where_nothing_is(fresh: Fresh, tmp_path: Path, command: str) -> None:
         open_store(place).close()
         told = f"there is no checkpoint at {place}: expected the key windeck/HEAD"
         assert refused(place, command, code=3) == told
-    for scheme in ("rocksdb", "leveldb"):
+    for scheme in EMBEDDED:
         words = refused(f"{scheme}://{tmp_path}/none", command, code=3)
         assert words == f"there is no database at {scheme}://{tmp_path}/none"
         assert not (tmp_path / "none").exists()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.store_servers import need
+from support.store_servers import EMBEDDED, need
 from support.view_cases import (
     REACHABLE,
     Fresh,
@@ -266,7 +266,7 @@ def test_beside_a_process_that_goes_on_saving(fresh: Fresh) -> None:
 
 
 def test_gc_makes_no_database(fresh: Fresh) -> None:
-    for kind in ("rocksdb", "leveldb"):
+    for kind in EMBEDDED:
         url = fresh(kind)
         assert "there is no database" in refused(url, "gc", "--keep", "1", code=3)
         assert "there is no database" in refused(url, "gc", "--keep", "1", "--dry-run", code=3)

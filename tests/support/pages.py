@@ -50,6 +50,11 @@ class Page:
             assert (self.path.parent / link).exists(), link
 
 
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def named_block(path: str, name: str) -> dict[str, Any]:
     """Run the block of a page that contains `name`; return the names that it defines."""
     (block,) = (block for block in Page(path).blocks if name in block)

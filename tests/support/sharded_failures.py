@@ -14,6 +14,7 @@ from support.failing import Position
 from support.internals import original, replace
 from support.sharded_cases import group, rows
 from support.sharded_ranks import Gang
+from support.store_servers import EMBEDDED
 from support.stored_keys import data_generations, parsed
 from windeck import checkpoint
 from windeck.checkpoint import Partition
@@ -67,7 +68,7 @@ def doomed_save(
     model["b"] = torch.full((3,), float(step))
     store: Store | str = url
     if rank == victim:
-        if rank and url.split(":")[0] in ("rocksdb", "leveldb"):
+        if rank and url.split(":")[0] in EMBEDDED:
             writing = original("sharded_saving.write_part")
             replace("sharded_saving.write_part", Doomed(writing, left, kill).write_part)
         else:

@@ -25,8 +25,11 @@ import pytest
 from support.internals import original, plant
 from windeck.checkpoint.stores import Store, open_store
 
+#: Databases in files, which one process opens at a time.
 EMBEDDED = ("rocksdb", "leveldb")
-KINDS = ("memory", *EMBEDDED, "redis", "cluster")
+#: Stores that outlive a process.
+DURABLE = (*EMBEDDED, "redis")
+KINDS = ("memory", *DURABLE, "cluster")
 _LIBRARIES = {"rocksdb": "rocksdict", "leveldb": "plyvel"}
 _LIBRARIES |= dict.fromkeys(("redis", "unix", "cluster"), "redis")
 _serial = itertools.count()

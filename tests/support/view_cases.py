@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from support.programs import command
+from support.store_servers import DURABLE
 from windeck import checkpoint
 from windeck._core import EmbeddingCore
 
 #: Stores that another process can reach.
-REACHABLE = ("rocksdb", "leveldb", "redis")
+REACHABLE = DURABLE
 Fresh = Callable[[str], str]
 inf, nan = float("inf"), float("nan")
 

@@ -13,7 +13,7 @@ import pytest
 from models.table_model import ModelTable, told_by
 from support.internals import original, plant
 from support.programs import assert_little_memory
-from support.store_servers import KINDS
+from support.store_servers import DURABLE, KINDS
 from support.stored_keys import data_pairs
 from support.threads import at_once
 from windeck import checkpoint
@@ -202,7 +202,7 @@ with open_store(sys.argv[1]) as store:
 """
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "leveldb", "redis"])
+@pytest.mark.parametrize("kind", DURABLE)
 def test_memory_beyond_the_table_is_bounded(kind: str, fresh: Fresh) -> None:
     # 150 MB of rows, so a copy of half of them would show.
     assert_little_memory(MEMORY, fresh(kind))
