@@ -239,3 +239,24 @@ def test_ranks_of_a_mixture_read_lanes_of_their_own_where_units_are_whole() -> N
     assert read_of_one(whole, 8) < 1.25
     assert read_of_one(whole, 64) < 1.1
     assert read_of_one({"a": 0.6, "b": 0.3, "c": 0.1}, 64) > 2
+
+
+def unchanged(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+    return batch
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_function_of_batches_reads_what_its_stream_reads(mixed: bool) -> None:
+    stream: Any = wd.Stream(Files(5, 5, 3), order=wd.Permutation, seed=2)
+    if mixed:
+        stream = wd.Mixture({"a": (stream, 0.5), "b": (Files(4, 4), 0.5)})
+    mapped = stream.map(unchanged)
+    plain = wd.Loader(stream, batch_size=2).explain_io(steps=3, world_size=2)
+    assert wd.Loader(mapped, batch_size=2).explain_io(steps=3, world_size=2) == plain
+    nothing = wd.Stream(windows_in_memory()).map(unchanged)
+    with pytest.raises(TypeError, match="of a table in memory read no blocks"):
+        wd.Loader(nothing, batch_size=2).explain_io()
+
+
+def windows_in_memory() -> wd.Windows:
+    return wd.Windows(wd.Table.from_columns({"x": np.arange(9.0)}), context_length=2)

@@ -186,6 +186,20 @@ class MappedStream:
     # What does not depend on the contents of batches. A TypeError is raised where the stream lacks
     # the method.
 
+    def blocks_of(self, positions: Indices) -> tuple[Indices, Indices]:
+        """Return pairs (row, block) of the stream for some positions."""
+        return self._members.blocks_of(positions)
+
+    @property
+    def block_bytes(self) -> Indices:
+        """Bytes of each block that the stream reads: int64 of shape (blocks,)."""
+        return self._members.block_bytes()
+
+    @property
+    def bytes_behind_blocks(self) -> Indices:
+        """Bytes that are read next to each block: int64 of shape (blocks,)."""
+        return self._members.bytes_behind_blocks()
+
     def samples(self, positions: ArrayLike) -> Indices:
         """Return the samples at some positions; see `Stream.samples`."""
         return self._members.samples(positions)
