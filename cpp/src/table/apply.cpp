@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "table/batch.hpp"
-#include "table/row_groups.hpp"
+#include "table/row_occurrences.hpp"
 #include "table/update.hpp"
 #include "windeck/base/parallel.hpp"
 #include "windeck/table/table.hpp"
@@ -16,12 +16,13 @@ namespace windeck {
 namespace {
 
 /// The gradient of a row: its only one, or their sum, made in `sum`.
-const float* summed(const RowGroups& groups, const RowGroups::Row& row, const float* gradients,
-                    std::vector<float>& sum) {
+const float* summed(const RowOccurrences& occurrences, const RowOccurrences::Row& row,
+                    const float* gradients, std::vector<float>& sum) {
     const std::size_t dim = sum.size();
     if (row.first == row.last) return gradients + row.first * dim;
     std::copy_n(gradients + row.first * dim, dim, sum.data());
-    for (std::size_t i = groups.next[row.first]; i != RowGroups::none; i = groups.next[i]) {
+    for (std::size_t i = occurrences.next[row.first]; i != RowOccurrences::none;
+         i = occurrences.next[i]) {
         const float* const more = gradients + i * dim;
         for (std::size_t j = 0; j < dim; ++j)
             sum[j] += more[j];
@@ -47,14 +48,14 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
     for_each_location(
         s.map, ids, [](std::size_t, EntryLocation place) { return place; },
         [&](std::size_t i, EntryLocation place) { s.places[i] = place.packed; });
-    RowGroups& groups = s.groups;
-    groups.make(std::span(s.places).first(ids.size()));
-    for (const RowGroups::Row& row : groups.rows)
+    RowOccurrences& occurrences = s.occurrences;
+    occurrences.make(std::span(s.places).first(ids.size()));
+    for (const RowOccurrences::Row& row : occurrences.rows)
         s.rows.make_writable(row.number);
 
     // Nothing below throws but for want of memory for `sum`, so that is made sure of first.
     const RowUpdate step(update, s.clock + 1, dim);
-    const auto count = static_cast<std::int64_t>(groups.rows.size());
+    const auto count = static_cast<std::int64_t>(occurrences.rows.size());
     const std::int64_t grain = std::max<std::int64_t>(1, 65536 / static_cast<std::int64_t>(dim));
     ++s.clock;
     parallel_for(count, grain, threads, [&](std::int64_t begin, std::int64_t end) {
@@ -62,13 +63,13 @@ std::int64_t Table::apply(std::span<const std::int64_t> ids, const float* gradie
         std::vector<float> wide(s.format.is_bfloat16() ? static_cast<std::size_t>(width()) : 0);
         for (auto u = static_cast<std::size_t>(begin); u < static_cast<std::size_t>(end); ++u) {
             if (u + 8 < static_cast<std::size_t>(end)) {
-                const std::uint64_t soon = groups.rows[u + 8].number;
+                const std::uint64_t soon = occurrences.rows[u + 8].number;
                 s.rows.prefetch_head(soon);
                 s.rows.prefetch_values(soon, s.format.bytes(dim));
             }
-            const RowGroups::Row& row = groups.rows[u];
+            const RowOccurrences::Row& row = occurrences.rows[u];
             std::byte* const values = s.rows.values_to_change(row.number);
-            const float* const gradient = summed(groups, row, gradients, sum);
+            const float* const gradient = summed(occurrences, row, gradients, sum);
             if (!wide.empty()) s.format.read(values, wide);
             step(gradient, wide.empty() ? reinterpret_cast<float*>(values) : wide.data());
             if (!wide.empty()) s.format.write(wide, values);

@@ -57,7 +57,7 @@ std::int64_t Table::counted() const {
 std::int64_t Table::bytes() const {
     const std::shared_lock lock(state_->mutex);
     const State& s = *state_;
-    const std::size_t scratch = s.places.capacity() * sizeof(s.places[0]) + s.groups.bytes();
+    const std::size_t scratch = s.places.capacity() * sizeof(s.places[0]) + s.occurrences.bytes();
     return static_cast<std::int64_t>(s.map.bytes() + s.rows.bytes() + s.counters.bytes() +
                                      s.dead->bytes() + scratch);
 }

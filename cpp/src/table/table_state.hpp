@@ -10,7 +10,7 @@
 
 #include "table/id_map.hpp"
 #include "table/row_format.hpp"
-#include "table/row_groups.hpp"
+#include "table/row_occurrences.hpp"
 #include "table/slabs.hpp"
 #include "windeck/table/table.hpp"
 
@@ -49,7 +49,7 @@ struct Table::State {
 
     // Reused between calls to avoid page faults; used under the exclusive lock only.
     std::vector<std::uint64_t> places;
-    RowGroups groups;
+    RowOccurrences occurrences;
 
     EntryLocation find(std::int64_t id) const { return {map.find(id)}; }
 

@@ -41,8 +41,8 @@ std::int64_t last_row(std::int64_t first, std::int64_t count, std::int64_t strid
 }  // namespace
 
 BitSelect::BitSelect(std::span<const std::uint8_t> bytes, std::int64_t size) {
-    const std::int64_t blocks = size / bits_per_block + 1;
-    words_.assign(at(blocks * words_per_block), 0);
+    const std::int64_t bit_blocks = size / bits_per_block + 1;
+    words_.assign(at(bit_blocks * words_per_block), 0);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         words_[i / 8] |= std::uint64_t{bytes[i]} << (i % 8 * 8);
     }
@@ -51,7 +51,7 @@ BitSelect::BitSelect(std::span<const std::uint8_t> bytes, std::int64_t size) {
     words_[last] &= (std::uint64_t{1} << (size % 64)) - 1;
     std::fill(words_.begin() + static_cast<std::ptrdiff_t>(last) + 1, words_.end(), 0U);
 
-    std::vector<std::int64_t> counts(at(blocks), 0);
+    std::vector<std::int64_t> counts(at(bit_blocks), 0);
     for (std::size_t i = 0; i < words_.size(); ++i) {
         counts[i / words_per_block] += std::popcount(words_[i]);
     }
@@ -63,9 +63,9 @@ bool BitSelect::test(std::int64_t position) const noexcept {
 }
 
 std::int64_t BitSelect::rank(std::int64_t position) const noexcept {
-    const std::int64_t block = position / bits_per_block;
-    std::int64_t ones = ranks_.before(block);
-    for (std::int64_t i = block * words_per_block; i < position / 64; ++i) {
+    const std::int64_t bit_block = position / bits_per_block;
+    std::int64_t ones = ranks_.before(bit_block);
+    for (std::int64_t i = bit_block * words_per_block; i < position / 64; ++i) {
         ones += std::popcount(words_[at(i)]);
     }
     const std::uint64_t below = (std::uint64_t{1} << (position % 64)) - 1;
@@ -73,9 +73,9 @@ std::int64_t BitSelect::rank(std::int64_t position) const noexcept {
 }
 
 std::int64_t BitSelect::select(std::int64_t rank) const noexcept {
-    const std::int64_t block = ranks_.find(rank);
-    rank -= ranks_.before(block);
-    std::int64_t word = block * words_per_block;
+    const std::int64_t bit_block = ranks_.find(rank);
+    rank -= ranks_.before(bit_block);
+    std::int64_t word = bit_block * words_per_block;
     for (;; ++word) {
         const int ones = std::popcount(words_[at(word)]);
         if (rank < ones) return word * 64 + select_in_word(words_[at(word)], rank);

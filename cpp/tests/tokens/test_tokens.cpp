@@ -280,7 +280,7 @@ void a_part_owns_the_memory() {
 
 void refuses() {
     const std::vector<std::int32_t> values{1, 2, 3};
-    const auto lists = [&](const Numbers& offsets) {
+    const auto shard_of = [&](const Numbers& offsets) {
         return [&values, offsets] {
             const TokenLists lists{.values = bytes(values),
                                    .count = 3,
@@ -291,9 +291,10 @@ void refuses() {
         };
     };
     using std::invalid_argument;
-    check_throws<invalid_argument>(lists({0, 2, 1, 3}), "document 1 of 'x' has the offsets 2 to 1");
-    check_throws<invalid_argument>(lists({0, 2, 4}), "document 1 of 'x' has the offsets 2 to 4");
-    check_throws<invalid_argument>(lists({-1, 2}), "expected offsets from 0 to 3 that never");
+    check_throws<invalid_argument>(shard_of({0, 2, 1, 3}),
+                                   "document 1 of 'x' has the offsets 2 to 1");
+    check_throws<invalid_argument>(shard_of({0, 2, 4}), "document 1 of 'x' has the offsets 2 to 4");
+    check_throws<invalid_argument>(shard_of({-1, 2}), "expected offsets from 0 to 3 that never");
     const std::vector<TokenSpan> none;
     check_throws<invalid_argument>([&] { TokenShard(DType::float32, none, {}, {}, "x"); },
                                    "tokens of 'x' are float32, expected integers");

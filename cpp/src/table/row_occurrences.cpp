@@ -1,4 +1,4 @@
-#include "table/row_groups.hpp"
+#include "table/row_occurrences.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace windeck {
 
-void RowGroups::make(std::span<const std::uint64_t> places) {
+void RowOccurrences::make(std::span<const std::uint64_t> places) {
     rows.clear();
     next.assign(places.size(), none);
     const std::size_t size = std::bit_ceil(std::max<std::size_t>(places.size() * 2, 2));
@@ -30,7 +30,7 @@ void RowGroups::make(std::span<const std::uint64_t> places) {
     }
 }
 
-std::size_t RowGroups::bytes() const noexcept {
+std::size_t RowOccurrences::bytes() const noexcept {
     return rows.capacity() * sizeof(Row) + (next.capacity() + table_.capacity()) * sizeof(next[0]);
 }
 

@@ -1,4 +1,4 @@
-// Groups the occurrences in a batch by row.
+// The occurrences of each row in a batch.
 //
 // Reused between calls, since page faults of new memory cost more than the work.
 
@@ -11,7 +11,7 @@
 
 namespace windeck {
 
-struct RowGroups {
+struct RowOccurrences {
     static constexpr std::size_t none = ~std::size_t{0};
 
     struct Row {
@@ -23,7 +23,8 @@ struct RowGroups {
     std::vector<Row> rows;          // in order of their first occurrence
     std::vector<std::size_t> next;  // the next occurrence of the same row, or none
 
-    /// Groups a batch of packed locations; those without a row are ignored. Expected O(places).
+    /// Collects the occurrences in a batch of packed locations; locations without a row are
+    /// ignored. Expected O(places).
     void make(std::span<const std::uint64_t> places);
 
     std::size_t bytes() const noexcept;
