@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -19,43 +18,19 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "bool")
 
 
-@dataclass
-class PlainTable:
-    """The part of a table that windows use."""
+class PlainTable(Table):
+    """A table of columns as files and arrays do not have them, such as with shifted bitmaps."""
 
-    columns: dict[str, ColumnData]
-    offsets: npt.NDArray[np.int64]
-    timestamps: npt.NDArray[Any] | None = None
-    fingerprint: dict[str, str | int] = field(default_factory=dict)
-    time_zone: str | None = None
-
-    @property
-    def report(self) -> SimpleNamespace:
-        return SimpleNamespace(breaks=np.zeros(self.num_series, np.int64))
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        return tuple(self.columns)
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.offsets[-1])
-
-    @property
-    def num_series(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def series_names(self) -> tuple[int, ...]:
-        return tuple(range(self.num_series))
-
-    def column(self, name: str) -> ColumnData:
-        return self.columns[name]
-
-
-def as_table(plain: PlainTable) -> Table:
-    """Return the table typed as a `Table`, for the type checker."""
-    return cast(Table, plain)
+    def __init__(
+        self,
+        columns: dict[str, ColumnData],
+        offsets: npt.NDArray[np.int64],
+        timestamps: npt.NDArray[Any] | None,
+    ) -> None:
+        rows = np.arange(float(offsets[-1]))
+        vars(self).update(vars(Table.from_columns({"row": rows}, offsets=offsets.tolist())))
+        self._columns, self.timestamps = columns, timestamps
+        self.fingerprint = {}
 
 
 @dataclass
@@ -70,7 +45,7 @@ class Drawn:
         """Return the library's windows of the case."""
         case = self.case
         return Windows(
-            as_table(self.table),
+            self.table,
             context_length=case.context_length,
             prediction_length=case.prediction_length,
             gap=case.gap,

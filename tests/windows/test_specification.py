@@ -171,6 +171,21 @@ def test_numbers_of_a_specification_are_floats(table: wd.Table) -> None:
     assert (fields["fill"], fields["max_missing"]) == ("0.0", "1.0")
 
 
+@pytest.mark.parametrize("name", ["table", "span", "roles", "layout", "fill", "scaler", "max_gap"])
+def test_options_of_windows_are_read_only(table: wd.Table, name: str) -> None:
+    windows = wd.Windows(table, **OPTIONS)
+    with pytest.raises(AttributeError):
+        setattr(windows, name, getattr(windows, name))
+
+
+def test_a_users_class_decides_on_its_number_of_windows(table: wd.Table) -> None:
+    class FirstWindows(wd.Windows):
+        def __len__(self) -> int:
+            return 3
+
+    assert FirstWindows(table, **OPTIONS).fingerprint["windows"] == 3
+
+
 def test_windows_of_a_users_class_stay_of_it(table: wd.Table) -> None:
     windows = OwnWindows(table, **OPTIONS)
     changed = (windows.subset(series="b"), windows.with_scaler(None), windows.latest())

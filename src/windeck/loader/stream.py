@@ -590,7 +590,7 @@ def epoch_rows(stream: Stream, position: int) -> EpochRows | None:
     span, gather = (start, start + here.length), source.methods.gather
     supports_threads = here.source.methods.supports_threads
     batches, row_bytes = None, 0
-    if (native := native_gather(gather)) is not None:
+    if (native := native_gather(source.methods.data, gather)) is not None:
         permutation = None if type(order) is Sequential else order
         batches, row_bytes = partial(native.batches, permutation), native.row_bytes
     functions = gather, supports_threads

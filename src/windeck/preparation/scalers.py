@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from windeck._core import Permutation
-from windeck.columns.dtypes import Int64s
 from windeck.io import filesystem
 from windeck.io.formats import open_file
 from windeck.preparation.prepared_files import FileLayout, WrittenFile, training_mask
 from windeck.preparation.sorting import as_ticks
 from windeck.table.table import Table
+from windeck.windows.origins import FittedRows
 from windeck.windows.scaler import Scaler
+from windeck.windows.scaler_fitting import RowStretches
 
 __all__ = ["fit_scalers"]
 
@@ -85,28 +86,18 @@ def _sampled(
             yield batch.select(names).take(pa.array(taken))
 
 
-class _TrainingRows:
-    """The training rows of a streamed table, as `Scaler.fit` takes rows of windows."""
-
-    def __init__(self, table: Table, layout: FileLayout) -> None:
-        begin, end = table.offsets[:-1], table.offsets[1:]
-        if layout.training is not None:
-            times: Any = table.timestamps
-            for place, tick in enumerate(layout.training):
-                if tick is None:
-                    continue
-                bound = times.first_rows(begin, end, tick)
-                begin, end = (bound, end) if place == 0 else (begin, bound)
-        self.table, self.column_names = table, table.column_names
-        live = np.flatnonzero(begin < end).astype(np.int64)
-        self._rows = begin[live], end[live], live
-
-    def __len__(self) -> int:
-        return int((self._rows[1] - self._rows[0]).sum())
-
-    def covered_rows(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the first row, the end and the number of each series with training rows."""
-        return self._rows
+def _training_rows(table: Table, layout: FileLayout) -> FittedRows:
+    """Return the training rows of a streamed table."""
+    begin, end = table.offsets[:-1], table.offsets[1:]
+    if layout.training is not None:
+        times: Any = table.timestamps
+        for place, tick in enumerate(layout.training):
+            if tick is None:
+                continue
+            bound = times.first_rows(begin, end, tick)
+            begin, end = (bound, end) if place == 0 else (begin, bound)
+    live = np.flatnonzero(begin < end).astype(np.int64)
+    return FittedRows(table, table.column_names, RowStretches(begin[live], end[live], live))
 
 
 def _fit_by_series(
@@ -123,7 +114,7 @@ def _fit_by_series(
         memory_budget=memory,
         group_bytes=1 << 24,
     )
-    rows = _TrainingRows(table, layout)
+    rows = _training_rows(table, layout)
     return {
         kind: Scaler.fit(
             rows,

@@ -16,7 +16,7 @@ from windeck import _core
 from windeck._util.indices import Int64
 from windeck._util.validation import LIMIT, check_integer
 from windeck.orders import BlockPermutation
-from windeck.table.timestamps import OrderReport
+from windeck.table.table import Table
 from windeck.windows.filters import gap_in_units
 
 __all__ = ["CELLS", "SERIES", "SLOTS", "Balance"]
@@ -69,28 +69,28 @@ class Balance:
     @classmethod
     def of(
         cls,
-        names: tuple[Any, ...],
+        table: Table,
         index: _core.WindowIndex,
         weights: Any,
         epoch_length: int | None,
         blocks: Any,
         read: tuple[Int64, int] | None,
-        half_life: Int64 | None = None,
+        half_life: Any = None,
         window_weights: Any = None,
     ) -> Balance:
         """Return the balance of windows; see `Windows.balanced`.
 
         Parameters
         ----------
-        names
-            Names of the series of the table.
         read
             The blocks in which the windows are read, and those of a group; None in memory.
         half_life
-            Rows after which a window counts half as much, of each series.
+            Rows or duration after which a window counts half as much.
         window_weights
             A weight of each window, instead of `weights` and `half_life`; of windows in memory.
         """
+        names = table.series_names
+        rows = None if half_life is None else _rows_of(half_life, table, index)
         if not len(index):
             raise ValueError("there are no windows, expected at least one window to serve")
         starts = _first_windows(len(names), index)
@@ -120,8 +120,8 @@ class Balance:
                 "a larger `epoch_length`, or the weight 0 for it"
             )
         series_counts = counts
-        if half_life is not None:
-            counts, starts = by_age(index, counts, starts, half_life)
+        if rows is not None:
+            counts, starts = by_age(index, counts, starts, rows)
         counts.flags.writeable = series_counts.flags.writeable = False
         chosen = read if blocks is None else _checked_blocks(len(index), blocks)
         known = None
@@ -333,22 +333,16 @@ def _apportion(length: int, shares: np.ndarray[Any, Any]) -> Int64:
     return counts
 
 
-def rows_of(
-    half_life: Any,
-    stamps: Any,
-    report: OrderReport,
-    names: tuple[Any, ...],
-    index: _core.WindowIndex,
-) -> Int64:
+def _rows_of(half_life: Any, table: Table, index: _core.WindowIndex) -> Int64:
     """Return a half-life as a number of rows of each series, from rows or a duration.
 
-    `stamps`, `report` and `names` are those of a table, and `index` that of windows. Only series
-    with windows need a usual step.
+    Only series with windows need a usual step.
     """
+    names, report = table.series_names, table.report
     if not isinstance(half_life, (str, timedelta, np.timedelta64)):
         rows = check_integer("half_life", half_life, least=1)
         return np.full(len(names), rows, dtype=np.int64)
-    ticks = gap_in_units(half_life, stamps, "half_life")
+    ticks = gap_in_units(half_life, table.timestamps, "half_life")
     live = np.diff(_first_windows(len(names), index)) > 0
     uneven = np.flatnonzero((report.irregular > 0) & live)
     if len(uneven):

@@ -366,6 +366,10 @@ class Gatherer(Protocol):
     def expect(self) -> Callable[..., None] | None:
         """The function that notes where the next windows are; None for a table in memory."""
 
+    @property
+    def native(self) -> _core.Gather | None:
+        """The native gather that makes all batches; None if there is none."""
+
     def gather(self, indices: Int64, out: Batch | None, threads: int) -> Batch:
         """Return one batch, written into `out` if it is given."""
 
@@ -383,8 +387,9 @@ class BatchGatherer:
         columns: Mapping[str, ColumnData],
     ) -> None:
         self.used, self.unseen = fields.used, fields.unseen
-        self.native = fields.gather_of(index, table.offsets, columns)
-        self.gather = self.native.gather
+        found = fields.gather_of(index, table.offsets, columns)
+        self.native = found if isinstance(found, _core.Gather) else None
+        self.gather = found.gather
 
 
 def _of_columns(

@@ -30,8 +30,7 @@ from windeck.windows.category_codes import (
     row_portions,
     text_array,
 )
-from windeck.windows.origins import FittedRows, categorical_of, static_of, table_of
-from windeck.windows.scaler_fitting import RowStretches
+from windeck.windows.origins import FittedRows, TableWindows
 
 __all__ = ["Categories", "rows_of_columns"]
 
@@ -74,7 +73,7 @@ class Categories:
     @classmethod
     def fit(
         cls,
-        data: Table | FittedRows,
+        data: Table | TableWindows | FittedRows,
         *,
         columns: str | Sequence[str] | None = None,
         min_count: int = 1,
@@ -120,10 +119,10 @@ class Categories:
         least = check_integer("min_count", min_count, least=1)
         if max_categories is not None:
             max_categories = check_integer("max_categories", max_categories, least=1)
-        table = table_of(data)
-        names = _choose_columns(table, data, columns)
-        rows = rows_of_columns(data, names)
-        return cls({name: fit_values(*rows[name], least, max_categories) for name in names})
+        rows = FittedRows.of(data)
+        names = _choose_columns(rows, columns)
+        read = rows_of_columns(rows, names)
+        return cls({name: fit_values(*read[name], least, max_categories) for name in names})
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -249,26 +248,20 @@ class Categories:
 
 
 def rows_of_columns(
-    data: Table | FittedRows, names: Sequence[str]
+    data: FittedRows, names: Sequence[str]
 ) -> dict[str, tuple[ColumnData, list[Rows]]]:
     """Return columns with the rows of them that are read, by name.
 
     Of static covariates of windows the column has one row for each series that is not empty.
     """
-    table = table_of(data)
-    if isinstance(data, Table):
-        stretches = RowStretches.of_table(table)
-    else:
-        if not len(data):
-            raise ValueError("there are no windows, expected at least one to fit categories to")
-        stretches = RowStretches(*data.covered_rows())
-    static, parts = static_of(data), list(row_portions(stretches))
+    table, stretches = data.table, data.stretches("categories")
+    parts = list(row_portions(stretches))
     series = np.unique(stretches.series)
     firsts: Rows = table.offsets[series]
     found = {}
     for name in names:
         column = table.column(name)
-        if name not in static:
+        if name not in data.static:
             found[name] = column, parts
         elif isinstance(table, StreamedTable):
             live = np.flatnonzero(np.diff(table.offsets))
@@ -279,13 +272,12 @@ def rows_of_columns(
     return found
 
 
-def _choose_columns(
-    table: Table, data: Table | FittedRows, columns: str | Sequence[str] | None
-) -> tuple[str, ...]:
+def _choose_columns(rows: FittedRows, columns: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the names given after a check, or the categorical columns."""
+    table = rows.table
     if columns is None:
-        texts = (name for name in data.column_names if table.column(name).categories is not None)
-        columns = categorical_of(data) or tuple(texts)
+        texts = (name for name in rows.column_names if table.column(name).categories is not None)
+        columns = rows.categorical or tuple(texts)
         if not columns:
             raise ValueError(
                 "no column is categorical, expected `columns` with those to fit categories to"

@@ -22,7 +22,6 @@ from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import Array, Bits, Bools, torch_dtype
 from windeck.sources import Fingerprint, Source, present
-from windeck.table.table import Table
 from windeck.windows.batch_spec import (
     INDEX_KEYS,
     BatchGatherer,
@@ -33,8 +32,8 @@ from windeck.windows.batch_spec import (
 from windeck.windows.device_balanced import DeviceBalancedWindows, HostBalancedWindows
 from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.index import WindowSpan
-from windeck.windows.specification import WindowSpec
 from windeck.windows.subset import WindowSelection
+from windeck.windows.window_set import WindowSet
 
 __all__ = ["DeviceWindows"]
 
@@ -82,19 +81,13 @@ class DeviceWindows(Generic[WindowsT]):
         Bytes on the device. Other windows may share the columns.
     """
 
-    def __init__(
-        self,
-        windows: WindowsT,
-        table: Table,
-        spec: WindowSpec,
-        selection: WindowSelection,
-        device: torch.device | str,
-    ) -> None:
+    def __init__(self, windows: WindowsT, made_of: WindowSet, device: torch.device | str) -> None:
+        # Methods of the windows are called, not those of the set: a derived class may have its own.
         self.windows = windows
         self.device = resolve_device(device)
-        layout = _DeviceColumns(table, spec, selection)
-        _check_dtypes(layout.batch_keys, self.device)
-        self._index_keys = layout.batch_keys.index
+        layout = _DeviceColumns(made_of)
+        _check_dtypes(made_of.keys, self.device)
+        self._index_keys = made_of.keys.index
         missing = sum(
             layout.bytes_of(key) for key in layout.groups if layout.find(key, self.device) is None
         )
@@ -102,10 +95,10 @@ class DeviceWindows(Generic[WindowsT]):
         # They stay in the cache as long as this object.
         self._rows = {key: layout.rows(key, self.device) for key in layout.groups}
         self._keys = [
-            _DeviceKey(key, self._rows[layout.group_of(key)], spec.span, self.device)
+            _DeviceKey(key, self._rows[layout.group_of(key)], made_of.spec.span, self.device)
             for key in layout.keys
         ]
-        self._make_index(selection)
+        self._make_index(made_of.selection)
         self.nbytes = sum(rows.nbytes for rows in self._rows.values()) + layout.index_bytes
 
     def _make_index(self, selection: WindowSelection) -> None:
@@ -445,7 +438,8 @@ class _DeviceColumns(DeviceLayout):
         return found
 
     def _kept(self) -> tuple[Any, ...]:
-        return self.table, self.spec.scaler, self.spec.categories
+        made_of = self.windows
+        return made_of.table, made_of.spec.scaler, made_of.spec.categories
 
     def _cache_key(self, group: BatchKey, device: torch.device) -> tuple[Any, ...]:
         identities = tuple(map(id, self._kept()))
@@ -454,7 +448,7 @@ class _DeviceColumns(DeviceLayout):
 
     def _move(self, group: BatchKey, device: torch.device) -> _DeviceRows:
         """Convert all rows of the columns of a column group, some at a time, and copy them."""
-        table, channels = self.table, len(group.columns)
+        table, channels = self.windows.table, len(group.columns)
         front, back = (0, 0) if group.static else (self.front, self.back)
         total = (table.num_series if group.static else table.num_rows) + front + back
         channels_first = group.layout == "bct" and not group.static
@@ -479,7 +473,7 @@ class _DeviceColumns(DeviceLayout):
 
         Each series is split into windows of adjacent rows, with as many rows as most series have.
         """
-        table = self.table
+        table, spec = self.windows.table, self.windows.spec
         begin, lengths = table.offsets[:-1], np.diff(table.offsets)
         if group.static:
             lengths = np.minimum(lengths, 1)  # Of a series without rows nothing is read.
@@ -488,9 +482,8 @@ class _DeviceColumns(DeviceLayout):
         index = _core.WindowIndex(begin, -(-lengths // step), step)
         masked = self.has_masks(group)
         key = replace(group, step_spans=((0, step),), layout="btc", static=False, mask=masked)
-        fields = GatherFields(
-            replace(self.selection, span=WindowSpan(step)), table, self.spec, [key], INDEX_KEYS
-        )
+        selection = replace(self.windows.selection, span=WindowSpan(step))
+        fields = GatherFields(selection, table, spec, [key], INDEX_KEYS)
         gatherer = BatchGatherer(index, fields, table, self.columns)
         some = max(VALUES_AT_A_TIME // (step * len(group.columns)), 1)
         for at in range(0, len(index), some):

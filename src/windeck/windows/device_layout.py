@@ -6,11 +6,9 @@ import math
 from dataclasses import replace
 
 from windeck.columns.dtypes import item_bytes
-from windeck.table.table import Table
-from windeck.windows.batch_spec import BatchKey, BatchKeys, can_miss
+from windeck.windows.batch_spec import BatchKey, can_miss
 from windeck.windows.joined import native_keys
-from windeck.windows.specification import WindowSpec
-from windeck.windows.subset import WindowSelection
+from windeck.windows.window_set import WindowSet
 
 __all__ = ["DeviceLayout"]
 
@@ -20,12 +18,10 @@ class DeviceLayout:
 
     Attributes
     ----------
-    table, spec, selection
-        The table, the options of the windows, and the windows selected.
+    windows
+        The table, the options and the selection.
     columns
         The columns used, by name.
-    batch_keys
-        The keys of a batch.
     keys
         The keys that are made on the device.
     groups
@@ -34,12 +30,11 @@ class DeviceLayout:
         Rows before the first row and after the last one of the table, for windows with padding.
     """
 
-    def __init__(self, table: Table, spec: WindowSpec, selection: WindowSelection) -> None:
-        self.table, self.spec, self.selection = table, spec, selection
-        self.columns = spec.columns_of(table)
-        self.batch_keys = BatchKeys.of(spec, self.columns)
+    def __init__(self, windows: WindowSet) -> None:
+        self.windows, spec = windows, windows.spec
+        self.columns = spec.columns_of(windows.table)
         self.front, self.back = spec.span.max_padding, spec.span.rows - spec.span.needed_rows
-        self.keys, _ = native_keys(self.batch_keys.chosen, spec)
+        self.keys, _ = native_keys(windows.keys.chosen, spec)
         self.groups = list(dict.fromkeys(map(self.group_of, self.keys)))
         self._masked = {self.group_of(key) for key in self.keys if key.mask}
 
@@ -62,14 +57,14 @@ class DeviceLayout:
 
     def bytes_of(self, group: BatchKey) -> int:
         """Return the bytes of a column group, masks included."""
-        table = self.table
+        table = self.windows.table
         rows = table.num_series if group.static else self.front + table.num_rows + self.back
         return rows * len(group.columns) * ((item_bytes(group.dtype) or 0) + self.has_masks(group))
 
     @property
     def index_bytes(self) -> int:
         """Bytes of the start rows."""
-        selection, series = self.selection, self.table.num_series
+        selection, series = self.windows.selection, self.windows.table.num_series
         words = 0 if selection.keep is None else len(selection.keep) // 8 + 1
         return 24 * len(selection.runs.count) + 8 + 8 * (series + 1) + (8 + 8) * words
 

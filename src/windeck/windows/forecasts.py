@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck._util.text import plural, unknown_column
 from windeck.columns.times import arrow_times
@@ -18,78 +17,67 @@ from windeck.windows.index import WindowSpan
 from windeck.windows.origins import channel_axis
 from windeck.windows.predictions import predictions_of
 from windeck.windows.scaler import in_original_units
-from windeck.windows.specification import Names, WindowSpec
+from windeck.windows.specification import Names
 from windeck.windows.stamps_after import stamps_at
+from windeck.windows.window_set import WindowSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def inverse_transform(
-    table: Table,
-    spec: WindowSpec,
-    index: _core.WindowIndex,
-    values: Any,
-    indices: Any,
-    columns: Names,
-    series_id: Any,
+    windows: WindowSet, values: Any, indices: Any, columns: Names, series_id: Any
 ) -> Any:
     """Return scaled values of windows in original units; see `Windows.inverse_transform`."""
     if isinstance(values, Mapping):
         return {
-            name: inverse_transform(table, spec, index, array, indices, name, series_id)
+            name: inverse_transform(windows, array, indices, name, series_id)
             for name, array in values.items()
         }
-    names, shape = _column_names(spec, columns), tuple(values.shape)
+    spec, names, shape = windows.spec, _column_names(windows, columns), tuple(values.shape)
     axis = None
     if len(shape) != 2 or len(names) != 1:
         axis = channel_axis(shape, names, 1 if spec.layout == "bct" else -1)
     if series_id is not None and indices is not None:
         raise ValueError("`indices` and `series_id` must not both be given")
     if series_id is None and spec.scaler is not None and spec.scaler.series is not None:
-        numbers = _window_numbers(index, indices)
+        numbers = _window_numbers(windows, indices)
         if len(numbers) != shape[0]:
             raise ValueError(
                 f"`values` must have a row for each of {len(numbers)} windows, got shape "
                 f"{shape}; expected `indices` or `series_id` of other rows"
             )
-        series_id, _ = index.locate(numbers)
-    return _in_units(table, spec, values, names, axis, series_id)
+        series_id, _ = windows.index.locate(numbers)
+    return _in_units(windows, values, names, axis, series_id)
 
 
-def _column_names(spec: WindowSpec, columns: Names) -> tuple[str, ...]:
+def _column_names(windows: WindowSet, columns: Names) -> tuple[str, ...]:
     """Return the names of columns given, or of the targets."""
     if columns is None:
-        return spec.roles.target
+        return windows.spec.roles.target
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
-def _window_numbers(index: _core.WindowIndex, indices: Any) -> Int64:
+def _window_numbers(windows: WindowSet, indices: Any) -> Int64:
     """Return the numbers of windows given, or of all windows."""
-    return np.arange(len(index), dtype=np.int64) if indices is None else as_indices(indices)
+    return np.arange(len(windows.index), dtype=np.int64) if indices is None else as_indices(indices)
 
 
 def _in_units(
-    table: Table,
-    spec: WindowSpec,
-    values: Any,
-    columns: Sequence[str],
-    axis: int | None,
-    series_id: Any,
+    windows: WindowSet, values: Any, columns: Sequence[str], axis: int | None, series_id: Any
 ) -> Any:
     """Return values of columns of windows in original units."""
+    spec = windows.spec
     for name in columns:
         if name not in spec.roles.all:
             raise unknown_column(name, spec.roles.all, "the windows")
     if spec.scaler is None:
         return values
-    return in_original_units(spec.scaler, values, columns, axis, series_id, table)
+    return in_original_units(spec.scaler, values, columns, axis, series_id, windows.table)
 
 
 def prediction_table(
-    table: Table,
-    spec: WindowSpec,
-    index: _core.WindowIndex,
+    windows: WindowSet,
     given: Any,
     indices: Any,
     columns: Names,
@@ -101,9 +89,10 @@ def prediction_table(
     cutoff: bool,
 ) -> pa.Table:
     """Return predictions of windows as an Arrow table; see `Windows.prediction_table`."""
-    numbers, names = _window_numbers(index, indices), _column_names(spec, columns)
+    table, spec = windows.table, windows.spec
+    numbers, names = _window_numbers(windows, indices), _column_names(windows, columns)
     _check_names(names)
-    series, starts = index.locate(numbers)
+    series, starts = windows.index.locate(numbers)
     predictions = predictions_of(given, len(numbers), names, spec.layout, quantiles, samples)
     _check_horizon(spec.span, predictions.values.shape[1])
     if scaled is None and spec.scaler is not None:
@@ -118,7 +107,7 @@ def prediction_table(
         )
     if scaled:
         predictions = predictions.in_units(
-            lambda values: _in_units(table, spec, values, names, -1, series)
+            lambda values: _in_units(windows, values, names, -1, series)
         )
     predictions.warn_of_crossing()
     if step is not None and table.timestamps is None:

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from windeck._util.indices import Int64
 from windeck.table.series import match_names, plain_names
 from windeck.table.table import Table
-from windeck.windows.scaler_fitting import SeriesName, as_array
+from windeck.windows.scaler_fitting import RowStretches, SeriesName, as_array
 
 # Different origins that a scaler remembers; with more of them numbers alone are not used.
 REMEMBERED = 8
@@ -79,27 +79,8 @@ class NotedWindows:
     scaler: ScalerOrigins | None
 
 
-@runtime_checkable
-class FittedRows(Protocol):
-    """Rows of a table that a scaler is fitted to: those that windows read, or rows for training."""
-
-    @property
-    def table(self) -> Table:
-        """The table."""
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns used."""
-
-    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
-        """Return first rows, last rows + 1 and series of the stretches of rows that are read."""
-
-    def __len__(self) -> int:
-        """Return the number of windows, or of rows."""
-
-
 class TargetRoles(Protocol):
-    """Columns by role, as far as scalers use them."""
+    """Columns by role, as far as scalers and categories use them."""
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -114,9 +95,16 @@ class TargetRoles(Protocol):
         """The columns that are codes."""
 
 
-@runtime_checkable
-class TableWindows(FittedRows, Protocol):
-    """`Windows`, with what scalers use of them."""
+class TableWindows(Protocol):
+    """`Windows`, with what scalers and categories use of them."""
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns used."""
 
     @property
     def layout(self) -> str:
@@ -125,6 +113,55 @@ class TableWindows(FittedRows, Protocol):
     @property
     def roles(self) -> TargetRoles:
         """The names of the columns of each role."""
+
+    def covered_rows(self) -> tuple[Int64, Int64, Int64]:
+        """Return first rows, last rows + 1 and series of the stretches of rows that are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRows:
+    """Rows of a table that a scaler or categories are fitted to.
+
+    Attributes
+    ----------
+    column_names
+        The columns used.
+    read
+        The stretches of rows that are read; None: all rows of the table.
+    static, categorical
+        The static covariates and the categorical columns of windows.
+    """
+
+    table: Table
+    column_names: tuple[str, ...]
+    read: RowStretches | None = None
+    static: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Table | TableWindows | FittedRows) -> FittedRows:
+        """Return all rows of a table, or the rows that windows read.
+
+        Raises
+        ------
+        TypeError
+            For anything else.
+        """
+        if isinstance(data, FittedRows):
+            return data
+        table = table_of(data)
+        if isinstance(data, Table):
+            return cls(table, table.column_names)
+        read, roles = RowStretches(*data.covered_rows()), data.roles
+        return cls(table, data.column_names, read, roles.static, roles.categorical)
+
+    def stretches(self, what: str) -> RowStretches:
+        """Return the stretches of rows; a ValueError if windows read none to fit `what` to."""
+        if self.read is None:
+            return RowStretches.of_table(self.table)
+        if not len(self.read.begin):
+            raise ValueError(f"there are no windows, expected at least one to fit {what} to")
+        return self.read
 
 
 #: The windows of this process, by the identities of their notes.
@@ -145,23 +182,15 @@ def note_windows(
     return noted
 
 
-def table_of(data: Table | FittedRows, name: str = "data") -> Table:
-    """Return the table itself, or that of the windows, argument `name`."""
-    if isinstance(data, Table):
-        return data
-    if not isinstance(data, FittedRows):
+def table_of(data: Table | TableWindows, name: str = "data") -> Table:
+    """Return the table itself, or that of windows or an object like them, argument `name`."""
+    try:
+        table: object = data if isinstance(data, Table) else data.table
+    except AttributeError:
+        table = None
+    if not isinstance(table, Table):
         raise TypeError(f"`{name}` must be a Table or Windows, got a {type(data).__name__}")
-    return data.table
-
-
-def categorical_of(data: object) -> tuple[str, ...]:
-    """Return the categorical columns of windows; none of other rows."""
-    return data.roles.categorical if isinstance(data, TableWindows) else ()
-
-
-def static_of(data: object) -> tuple[str, ...]:
-    """Return the static covariates of windows; none of other rows."""
-    return data.roles.static if isinstance(data, TableWindows) else ()
+    return table
 
 
 def _are_numbers(names: Sequence[Any]) -> bool:

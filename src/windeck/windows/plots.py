@@ -11,6 +11,7 @@ from windeck._util.plots import new_axes
 from windeck.columns.times import time_text
 from windeck.table.plots import values_at
 from windeck.windows.scaler_fitting import as_array
+from windeck.windows.window_set import WindowSet
 
 __all__ = ["plot_window"]
 
@@ -18,10 +19,10 @@ __all__ = ["plot_window"]
 _COLORS = 10
 
 
-def plot_window(windows: Any, index: int, prediction: Any, ax: Any) -> Any:
-    """Draw a window of `Windows`; see `Windows.plot`."""
-    series, start = windows.locate(index)
-    span, table, targets = windows.span, windows.table, windows.roles.target
+def plot_window(windows: WindowSet, index: int, prediction: Any, ax: Any) -> Any:
+    """Draw a window; see `Windows.plot`."""
+    (series,), (start,) = windows.index.locate(np.array([index], dtype=np.int64))
+    span, table, targets = windows.spec.span, windows.table, windows.spec.roles.target
     offsets = np.arange(span.context_length) * span.dilation
     after = span.gap + (span.context_length + np.arange(span.prediction_length)) * span.dilation
     predicted = None if prediction is None else _as_columns(prediction, len(after), len(targets))

@@ -30,13 +30,11 @@ from windeck.windows.origins import (
     NotedWindows,
     ScalerOrigins,
     TableWindows,
-    table_of,
 )
 from windeck.windows.scaler_fitting import (
     KINDS,
     Estimates,
     Float64,
-    RowStretches,
     SeriesName,
     affine,
 )
@@ -118,7 +116,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        data: Table | FittedRows,
+        data: Table | TableWindows | FittedRows,
         *,
         kind: KindName = "standard",
         columns: str | Sequence[str] | None = None,
@@ -180,12 +178,12 @@ class Scaler:
             raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}")
         if sample is not None:
             sample = check_integer("sample", sample, least=2)
-        table = table_of(data)
-        categorical = origins.categorical_of(data)
-        used = [name for name in data.column_names if name not in categorical]
+        rows = FittedRows.of(data)
+        table = rows.table
+        used = [name for name in rows.column_names if name not in rows.categorical]
         names = scaler_fitting.choose_columns(table, used, columns)
         pooled, by_series = scaler_fitting.estimate_columns(
-            table, _rows_read(data), names, kind, sample, per_series, seed
+            table, rows.stretches("a scaler"), names, kind, sample, per_series, seed
         )
         _check_observed(names, pooled if by_series is None else by_series)
         together = cls._of(kind, names, pooled, None, unseen)
@@ -707,15 +705,6 @@ def warn_of_unseen(
             "by the statistics of all series together; unseen='error' refuses such series, 'skip' "
             "leaves their values as they are",
         )
-
-
-def _rows_read(data: Table | FittedRows) -> RowStretches:
-    """Return the rows of a table, or those that windows read."""
-    if isinstance(data, Table):
-        return RowStretches.of_table(data)
-    if not len(data):
-        raise ValueError("there are no windows, expected at least one to fit a scaler to")
-    return RowStretches(*data.covered_rows())
 
 
 def _check_observed(names: Sequence[str], found: Estimates) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from windeck._util.fingerprints import digest
-from windeck._util.indices import Int64
 from windeck._util.text import unknown_column
 from windeck._util.validation import check_number
 from windeck.columns.columns import ColumnData
@@ -36,22 +35,6 @@ Layout = Literal["btc", "bct", "columns"]
 
 LAYOUTS = ("btc", "bct", "columns")
 FLOATING = tuple(name for name in FLOATS if DTYPES[name].storage is not None)
-
-
-@runtime_checkable
-class SeriesColumns(Protocol):
-    """Columns of series, as a `Table` has them: what distinguishes a table from other objects."""
-
-    @property
-    def offsets(self) -> Int64:
-        """First rows of the series, and the number of rows."""
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The names of the columns."""
-
-    def column(self, name: str) -> ColumnData:
-        """Return a column."""
 
 
 @dataclass(frozen=True)

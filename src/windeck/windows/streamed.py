@@ -245,6 +245,8 @@ class BlockedWindows:
 class StreamedGatherer:
     """Makes batches of selected windows of a streamed table."""
 
+    native: None = None
+
     def __init__(
         self, index: _core.WindowIndex, windows: BlockedWindows, table: StreamedTable
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -20,30 +20,26 @@ from windeck.orders import BlockPermutation
 from windeck.sources import Batch, OrderFactory
 from windeck.table.table import StreamedTable, Table
 from windeck.windows import forecasts, joined, splits, subset
-from windeck.windows.balance import Balance, rows_of
+from windeck.windows.balance import Balance
 from windeck.windows.balanced import BalancedWindows
-from windeck.windows.batch_spec import BatchGatherer, BatchKeys, Gatherer, GatherFields
-from windeck.windows.categories import Categories, rows_of_columns
-from windeck.windows.category_codes import count_unseen
-from windeck.windows.coverage import covered_rows
+from windeck.windows.categories import Categories
 from windeck.windows.device_layout import DeviceLayout
 from windeck.windows.filters import WindowReport, describe_steps, gap_in_units
 from windeck.windows.future import latest
 from windeck.windows.index import WindowSpan, pad_sides
-from windeck.windows.origins import BatchOrigin
-from windeck.windows.scaler import Scaler, note_windows, warn_of_unseen
+from windeck.windows.scaler import Scaler, warn_of_unseen
 from windeck.windows.specification import (
     ColumnRoles,
     Layout,
     Names,
     OutputDtypes,
-    SeriesColumns,
     WindowSpec,
     names_of,
 )
 from windeck.windows.static_columns import warn_of_varying
-from windeck.windows.streamed import BlockedWindows, StreamedGatherer
+from windeck.windows.streamed import BlockedWindows
 from windeck.windows.subset import WindowSelection
+from windeck.windows.window_set import WindowSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,16 +48,6 @@ if TYPE_CHECKING:
 
 
 W = TypeVar("W", bound="Windows")
-
-#: The attributes that `Windows._set` makes, and the cached fingerprint.
-_OWN_ATTRIBUTES = frozenset(
-    (
-        *("table", "span", "roles", "layout", "fill", "max_missing", "max_gap", "scaler"),
-        "categories",
-        *("_spec", "_selection", "_keys", "_views", "_index", "_gatherer", "_noted"),
-        "fingerprint",
-    )
-)
 
 
 @explain_options
@@ -215,8 +201,7 @@ class Windows:
         masks: bool | None = None,
         categorical: Names | bool | Categories = None,
     ) -> None:
-        if not isinstance(table, SeriesColumns):
-            raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
+        _check_table(table)
         span = WindowSpan(
             context_length,
             prediction_length,
@@ -259,76 +244,90 @@ class Windows:
         if max_gap is None:
             breaks = int(table.report.breaks.sum())
             selection = replace(selection, report=replace(selection.report, breaks=breaks))
-        self._set(table, spec, selection)
+        self._set = WindowSet.of(table, spec, selection)
         warn_of_unseen(scaler, table.num_series, [self.unseen_series()])
         warn_of_varying(table, roles.static)
 
     @classmethod
-    def _of(
-        cls: type[W],
-        table: Table,
-        spec: WindowSpec,
-        selection: WindowSelection,
-        keys: BatchKeys | None = None,
-        added: Mapping[str, Any] | None = None,
-    ) -> W:
-        """Return the windows of a table that a selection has, with the options of `spec`.
+    def _of(cls: type[W], table: Table, spec: WindowSpec, selection: WindowSelection) -> W:
+        """Return windows of these values; pickles name this method."""
+        return cls._made(WindowSet.of(table, spec, selection))
 
-        `keys` are those of `BatchKeys.of`, if they are known from other windows; `added` are
-        `_added` of other windows.
+    @classmethod
+    def _made(cls: type[W], windows: WindowSet, attributes: Mapping[str, Any] | None = None) -> W:
+        """Return windows with the attributes of those that they are made of.
+
+        All windows are made here, but for those of the constructor.
         """
-        made = object.__new__(cls)  # A subclass may have a `__new__` with parameters of its own.
-        made._set(table, spec, selection, keys)
-        vars(made).update(added or {})
+        # As `copy.copy`, but a derived class may have parameters in its `__new__` too.
+        made = object.__new__(cls)
+        vars(made).update(attributes or {}, _set=windows)
         return made
-
-    def _set(
-        self,
-        table: Table,
-        spec: WindowSpec,
-        selection: WindowSelection,
-        keys: BatchKeys | None = None,
-    ) -> None:
-        """Set `_OWN_ATTRIBUTES`, and make the native objects."""
-        self.table, self._spec, self._selection = table, spec, selection
-        self.span, self.roles, self.layout = spec.span, spec.roles, spec.layout
-        self.fill, self.max_missing, self.max_gap = spec.fill, spec.max_missing, spec.max_gap
-        self.scaler, self.categories = spec.scaler, spec.categories
-        columns = spec.columns_of(table)
-        self._keys = BatchKeys.of(spec, columns) if keys is None else keys
-        native, self._views = joined.native_keys(self._keys.chosen, spec)
-        fields = GatherFields(selection, table, spec, native, self._keys.index)
-        self._index = selection.index()
-        self._gatherer: Gatherer
-        if isinstance(table, StreamedTable):
-            blocked = BlockedWindows(selection, fields, table, spec.roles.static)
-            self._gatherer = StreamedGatherer(self._index, blocked, table)
-        else:
-            self._gatherer = BatchGatherer(self._index, fields, table, columns)
-        origin = BatchOrigin(table.series_names, spec.layout, spec.roles.target)
-        self._noted = note_windows(origin, spec.roles.all, spec.scaler)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Native objects are made anew, and columns of a mapped table would be copies.
-        return type(self)._of, (self.table, self._spec, self._selection), self.__getstate__()
+        made_of = self._set.table, self._set.spec, self._set.selection
+        return type(self)._of, made_of, self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes that a copy has besides those made of table and options."""
-        return self._added
+        """Return the attributes that a derived class or a user has set."""
+        return {name: value for name, value in vars(self).items() if name != "_set"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
 
+    # --- options ---------------------------------------------------------------------------------
+
     @property
-    def _added(self) -> dict[str, Any]:
-        """The attributes that a subclass or a user has set."""
-        return {name: value for name, value in vars(self).items() if name not in _OWN_ATTRIBUTES}
+    def table(self) -> Table:
+        """The table that holds the rows."""
+        return self._set.table
+
+    @property
+    def span(self) -> WindowSpan:
+        """Context and prediction length, gap, stride, dilation and padding."""
+        return self._set.spec.span
+
+    @property
+    def roles(self) -> ColumnRoles:
+        """The names of the columns of each role."""
+        return self._set.spec.roles
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of batches."""
+        return self._set.spec.layout
+
+    @property
+    def fill(self) -> float:
+        """The value of missing elements."""
+        return self._set.spec.fill
+
+    @property
+    def max_missing(self) -> float:
+        """The largest share of missing target values of a window."""
+        return self._set.spec.max_missing
+
+    @property
+    def max_gap(self) -> int | None:
+        """The largest step in a window, in the unit of the time stamps; None: any."""
+        return self._set.spec.max_gap
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """The scaling inside `gather`."""
+        return self._set.spec.scaler
+
+    @property
+    def categories(self) -> Categories | None:
+        """The codes of categorical columns."""
+        return self._set.spec.categories
 
     # --- window numbers, series and rows ---------------------------------------------------------
 
     def __len__(self) -> int:
         """Return the number of windows."""
-        return len(self._index)
+        return len(self._set.index)
 
     def locate(self, index: Any) -> tuple[Any, Any]:
         """Return the series number and the start row (in the table) of windows.
@@ -349,21 +348,21 @@ class Windows:
             If a number is outside ``[0, len)``.
         """
         if is_integer(index):
-            series, rows = self._index.locate(np.array([operator.index(index)], dtype=np.int64))
+            series, rows = self._set.index.locate(np.array([operator.index(index)], dtype=np.int64))
             return int(series[0]), int(rows[0])
-        series, rows = self._index.locate(as_indices(index))
+        series, rows = self._set.index.locate(as_indices(index))
         return series, rows
 
     def index_of(self, series: Any, row: Any) -> Any:
         """Return the window of a series that starts at a row, or -1: the inverse of `locate`."""
         if is_integer(series) and is_integer(row):
-            return int(self._index.index_of(as_indices([series]), as_indices([row]))[0])
+            return int(self._set.index.index_of(as_indices([series]), as_indices([row]))[0])
         pairs = np.broadcast_arrays(as_indices(series), as_indices(row))
-        return self._index.index_of(*(np.ascontiguousarray(one) for one in pairs))
+        return self._set.index.index_of(*(np.ascontiguousarray(one) for one in pairs))
 
     def window_starts(self) -> Int64:
         """Return the start rows of all windows, int64. O(windows) time and memory."""
-        starts: Int64 = self._index.slice(0, len(self))[1]
+        starts: Int64 = self._set.index.slice(0, len(self))[1]
         return starts
 
     def covered_rows(self) -> tuple[Int64, Int64, Int64]:
@@ -375,8 +374,7 @@ class Windows:
 
         O(series) time, or O(rows) where rows are left out; O(stretches) memory.
         """
-        chosen = self._selection
-        return covered_rows(chosen.runs, chosen.keep, chosen.span, chosen.offsets)
+        return self._set.covered_rows()
 
     def explain(self) -> WindowReport:
         """Return a report of the number of windows, of those dropped by reason, and of bytes.
@@ -384,12 +382,11 @@ class Windows:
         Of a streamed table also of the groups that are read, and of the bytes of an epoch; of one
         in memory also of `unseen_categories`.
         """
-        if isinstance(self._gatherer, StreamedGatherer):
-            return replace(self._selection.report, reading=self._gatherer.windows.explain())
+        report, blocked = self._set.selection.report, self._set.blocked
+        if blocked is not None:
+            return replace(report, reading=blocked.explain())
         unseen = {} if self.categories is None or not len(self) else self.unseen_categories()
-        return replace(
-            self._selection.report, device_bytes=self.device_bytes(), unseen_categories=unseen
-        )
+        return replace(report, device_bytes=self.device_bytes(), unseen_categories=unseen)
 
     def blocks_of(self, indices: Any) -> tuple[Int64, Int64]:
         """Return pairs (row, block): window ``indices[row]`` of a streamed table is in the block.
@@ -424,14 +421,15 @@ class Windows:
 
     @property
     def _streamed_windows(self) -> BlockedWindows:
-        if not isinstance(self._gatherer, StreamedGatherer):
+        blocked = self._set.blocked
+        if blocked is None:
             raise TypeError("windows of a table in memory read no blocks; expected in_memory=False")
-        return self._gatherer.windows
+        return blocked
 
     @property
     def nbytes(self) -> int:
         """Bytes of the index: O(series), and one bit a window where windows were dropped."""
-        return self._selection.nbytes
+        return self._set.selection.nbytes
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -454,7 +452,7 @@ class Windows:
         """
         if type(indices) is not np.ndarray or indices.dtype is not INT64 or indices.ndim != 1:
             indices = as_indices(indices)  # Its calls take as long as a small batch.
-        return self._gatherer.gather(indices, out, threads)
+        return self._set.gatherer.gather(indices, out, threads)
 
     @property
     def default_order(self) -> OrderFactory:
@@ -472,22 +470,16 @@ class Windows:
         >>> wd.Windows(table, context_length=2).default_order.__name__
         'Permutation'
         """
-        if self._blocks is None:
+        blocks = self._set.blocks
+        if blocks is None:
             return _core.Permutation
-        offsets, in_group = self._blocks
+        offsets, in_group = blocks
         return partial(BlockPermutation, block_offsets=offsets, blocks_in_buffer=in_group)
-
-    @property
-    def _blocks(self) -> tuple[Int64, int] | None:
-        """Blocks of windows that are read together, as of `BalancedWindows`; None in memory."""
-        if not isinstance(self._gatherer, StreamedGatherer) or not len(self):
-            return None
-        return self._gatherer.windows.blocks
 
     @property
     def expect(self) -> Callable[..., None] | None:
         """The function that notes where the next windows are; None for a table in memory."""
-        return self._gatherer.expect
+        return self._set.gatherer.expect
 
     def check_growth(self, larger: object) -> None:
         """Check that a table has only grown, as `Stream` with ``grown=`` does.
@@ -500,7 +492,7 @@ class Windows:
             smaller one, or has another one.
         """
         if isinstance(larger, Windows):
-            numbers = "series_id" in self._keys.index
+            numbers = "series_id" in self._set.keys.index
             # Codes of categorical columns do not depend on those of the table.
             self.table.check_growth(larger.table, self.roles.numbers, numbers=numbers)
 
@@ -556,7 +548,7 @@ class Windows:
             from windeck.windows.device import DeviceWindows
 
         self._refuse_streamed("to()")
-        return DeviceWindows(self, self.table, self._spec, self._selection, device)
+        return DeviceWindows(self, self._set, device)
 
     def _refuse_streamed(self, what: str) -> None:
         if isinstance(self.table, StreamedTable):
@@ -572,12 +564,12 @@ class Windows:
         and the index.
         """
         self._refuse_streamed("device_bytes()")
-        return DeviceLayout(self.table, self._spec, self._selection).nbytes
+        return DeviceLayout(self._set).nbytes
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """Keys whose uint16 arrays are the bits of a dtype that NumPy lacks."""
-        return self._keys.torch_dtypes
+        return self._set.keys.torch_dtypes
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -604,8 +596,7 @@ class Windows:
         return other
 
     def _scaled(self, scaler: Scaler | None) -> Windows:
-        spec = replace(self._spec, scaler=scaler)
-        return self._of(self.table, spec, self._selection, added=self._added)
+        return self._made(self._set.with_options(scaler=scaler), vars(self))
 
     def with_categories(self, categories: Categories | None) -> Windows:
         """Return the same windows with the codes of fitted categories, or none.
@@ -646,8 +637,7 @@ class Windows:
         >>> w.unseen_categories()
         {'shop': 1}
         """
-        spec = replace(self._spec, categories=categories)
-        return self._of(self.table, spec, self._selection, added=self._added)
+        return self._made(self._set.with_options(categories=categories), vars(self))
 
     def unseen_categories(self) -> dict[str, int]:
         """Return how many rows that windows read have a value without a code, by column.
@@ -660,12 +650,7 @@ class Windows:
         ValueError
             If no categories are fitted, or there are no windows.
         """
-        if self.categories is None:
-            raise ValueError("these windows have no fitted categories, expected some to compare")
-        names = self.roles.categorical
-        lookups = {name: self.categories._lookup(self.table.column(name)) for name in names}
-        rows = rows_of_columns(self, names)
-        return {name: count_unseen(rows[name][0], lookups[name], rows[name][1]) for name in names}
+        return self._set.unseen_categories()
 
     def unseen_series(self) -> dict[str, Int64]:
         """Return the numbers of the series that the scaler was not fitted on, by column.
@@ -673,12 +658,7 @@ class Windows:
         Only series with windows and columns of the scaler count. A series that was fitted may lack
         values of one column. Empty without such series.
         """
-        found = self._gatherer.unseen
-        return {
-            name: self._gatherer.used[found[:, place]]
-            for place, name in enumerate(self.column_names)
-            if found[:, place].any()
-        }
+        return self._set.unseen_series()
 
     def joined(self) -> JoinedWindows:
         """Return the same windows with past and future as views of one buffer.
@@ -706,8 +686,7 @@ class Windows:
         >>> batch["past_target"].base.shape, batch["future_target"][:, :, 0].tolist()
         ((2, 3, 1), [[5], [2]])
         """
-        spec = replace(self._spec, joined=True)
-        return JoinedWindows._of(self.table, spec, self._selection, self._keys, self._added)
+        return JoinedWindows._made(self._set.with_options(joined=True), vars(self))
 
     def balanced(
         self,
@@ -769,25 +748,12 @@ class Windows:
         >>> len(balanced), balanced.counts
         (10, array([5, 5]))
         """
+        made_of = self._set
         balance = Balance.of(
-            self.table.series_names,
-            self._index,
-            weights,
-            epoch_length,
-            blocks,
-            self._blocks,
-            None
-            if half_life is None
-            else rows_of(
-                half_life,
-                self.table.timestamps,
-                self.table.report,
-                self.table.series_names,
-                self._index,
-            ),
-            window_weights,
-        )
-        return BalancedWindows(self, balance, self._spec.joined)
+            made_of.table, made_of.index, weights, epoch_length, blocks, made_of.blocks,
+            half_life, window_weights,
+        )  # fmt: skip
+        return BalancedWindows(self, balance, made_of.spec.joined)
 
     def split(
         self,
@@ -837,7 +803,7 @@ class Windows:
         [29, 1, 13]
         """
         parts = splits.split(
-            self._selection, self.table, validation, test, by, seed, validation_rows, test_rows
+            self._set.selection, self.table, validation, test, by, seed, validation_rows, test_rows
         )
         return Split(*map(self._with_selection, parts))
 
@@ -897,7 +863,7 @@ class Windows:
         [(29, 1), (41, 1), (53, 1)]
         """
         found = splits.folds(
-            self._selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
+            self._set.selection, k, test_rows, step_rows, train_rows, validation_rows, gap_rows
         )
         return [Split(*map(self._with_selection, parts)) for parts in found]
 
@@ -942,10 +908,9 @@ class Windows:
         UserWarning
             If `last` keeps earlier windows of some series, as a filter dropped their last ones.
         """
-        selected = subset.select(
-            self._selection, self.table, series, rows, time, indices, mask, last
-        )
-        return self if selected is self._selection else self._with_selection(selected)
+        selection = self._set.selection
+        selected = subset.select(selection, self.table, series, rows, time, indices, mask, last)
+        return self if selected is selection else self._with_selection(selected)
 
     def latest(self, *, future: Any = False, step: Any = None) -> Windows:
         """Return the last context of each series: the inputs of a forecast.
@@ -1022,8 +987,8 @@ class Windows:
         >>> batch["past_target"][0, -1, 0], batch["future_known"].sum()
         (np.float64(47.0), np.float64(24.0))
         """
-        made = latest(self.table, self._spec, self._selection, future, step)
-        return self._of(*made, added=self._added)
+        made_of = latest(self._set.table, self._set.spec, self._set.selection, future, step)
+        return self._made(WindowSet.of(*made_of), vars(self))
 
     def inverse_transform(
         self, values: Any, indices: Any = None, *, columns: Names = None, series_id: Any = None
@@ -1070,9 +1035,7 @@ class Windows:
         array([[10., 30.],
                [ 0.,  1.]])
         """
-        return forecasts.inverse_transform(
-            self.table, self._spec, self._index, values, indices, columns, series_id
-        )
+        return forecasts.inverse_transform(self._set, values, indices, columns, series_id)
 
     def prediction_table(
         self,
@@ -1165,26 +1128,19 @@ class Windows:
         ['series_id', 'day', 'cutoff', 'load_q0.1', 'load_q0.9']
         """
         return forecasts.prediction_table(
-            self.table, self._spec, self._index, predictions, indices, columns, step, scaled,
+            self._set, predictions, indices, columns, step, scaled,
             quantiles=quantiles, samples=samples, cutoff=cutoff,
         )  # fmt: skip
 
     def _with_selection(self, selection: WindowSelection) -> Windows:
-        return self._of(self.table, self._spec, selection, self._keys, self._added)
+        return self._made(self._set.with_selection(selection), vars(self))
 
     # --- identity --------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def fingerprint(self) -> dict[str, str | int]:
         """Options, sizes and digests for checkpoints, without paths and times."""
-        some_unseen = self.scaler is not None and bool(self.unseen_series())
-        return {
-            "source": "Windows",
-            "windows": len(self),
-            **self._spec.fingerprint(self._keys.dtypes, some_unseen=some_unseen),
-            "starts": self._selection.digest(),
-            **{f"table.{name}": value for name, value in self.table.fingerprint.items()},
-        }
+        return {**self._set.fingerprint, "windows": len(self)}
 
     def plot(self, index: int, prediction: Any = None, *, ax: Any = None) -> Any:
         """Draw the targets of a window in the units of the table: past, future, missing steps.
@@ -1218,14 +1174,14 @@ class Windows:
         self._refuse_streamed("plot()")
         from windeck.windows.plots import plot_window
 
-        return plot_window(self, operator.index(index), prediction, ax)
+        return plot_window(self._set, operator.index(index), prediction, ax)
 
     def __repr__(self) -> str:
-        keys = ", ".join(key.name for key in self._keys.chosen)
+        keys = ", ".join(key.name for key in self._set.keys.chosen)
         return f"Windows({len(self):,} windows: {describe_steps(self.span)}; {keys})"
 
     def _repr_html_(self) -> str:
-        rows = [(key.name, key.dtype) for key in self._keys.chosen]
+        rows = [(key.name, key.dtype) for key in self._set.keys.chosen]
         caption = f"Windows: {len(self):,} windows: {describe_steps(self.span)}"
         return html_table(caption, ("key", "dtype"), rows, str(self.explain()))
 
@@ -1251,36 +1207,37 @@ class JoinedWindows(Windows):
 
     def present(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return a batch with past and future in place of the buffers; for arrays and tensors."""
-        return joined.present(batch, self._views)
+        return joined.present(batch, self._set.views)
 
     @property
     def torch_dtypes(self) -> dict[str, str]:
         """As `Windows.torch_dtypes`, with the buffers."""
         bits = super().torch_dtypes
-        return bits | joined.dtypes_of_buffers(bits, self._views)
+        return bits | joined.dtypes_of_buffers(bits, self._set.views)
 
 
 #: Methods of a batch that the native gather does alone.
-_NATIVE: dict[type, Any] = {
+_NATIVE: dict[type, Callable[..., Batch]] = {
     Windows: Windows.gather,
     JoinedWindows: JoinedWindows.gather_rows,
 }
 
 
-def native_gather(gather: Callable[..., Batch]) -> _core.Gather | None:
-    """Return the native gather that a method calls; None if it does anything else.
+def native_gather(source: object, gather: Callable[..., Batch]) -> _core.Gather | None:
+    """Return the native gather that a method of a source calls; None if it does anything else.
 
     None for a table that is not in memory, for a class that is derived from `Windows`, and for
     windows or a class of which the method was replaced: they may gather in their own way.
     """
-    if not isinstance(gather, MethodType):
+    method = _NATIVE.get(type(source))
+    if method is None or not isinstance(source, Windows) or gather != MethodType(method, source):
         return None
-    windows: Any = gather.__self__
-    if gather.__func__ is not _NATIVE.get(type(windows)):
-        return None
-    gatherer = windows._gatherer
-    native = gatherer.native if isinstance(gatherer, BatchGatherer) else None
-    return native if isinstance(native, _core.Gather) else None
+    return source._set.gatherer.native
+
+
+def _check_table(table: object) -> None:
+    if not isinstance(table, Table):
+        raise TypeError(f"`table` must be a Table, got a {type(table).__name__}")
 
 
 class Split(NamedTuple):
