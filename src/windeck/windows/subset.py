@@ -426,7 +426,7 @@ def parse_timestamp(value: Any, stamps: Timestamps) -> int:
 def rows_at(runs: WindowRuns, stamps: Timestamps, time: Any) -> Int64:
     """Return for each window run the first row of ``[low, high)`` at or after `time`, else `high`.
 
-    One binary search for all runs together: O(runs * log(rows)).
+    One binary search for all window runs: O(window runs * log(rows)).
     """
     tick = parse_timestamp(time, stamps)
     in_files: Any = stamps
