@@ -36,3 +36,7 @@ def test_examples_in_docstrings(name: str) -> None:
     if doctest.testmod(module).failed:
         doctest.testmod(module, raise_on_error=True)  # skipped if a package is missing
         pytest.fail("the examples fail once")
+
+
+def test_the_core_is_among_the_modules() -> None:
+    assert "windeck._core" in MODULES

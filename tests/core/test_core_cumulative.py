@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import numpy as np
@@ -66,11 +65,3 @@ def test_positions_out_of_range() -> None:
             sums.before(np.array([part]))
     with pytest.raises(TypeError, match="positions has dtype int32, expected int64"):
         sums.find(np.array([0], np.int32))
-
-
-def test_examples_run() -> None:
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    for example in finder.find(Cumulative, "Cumulative"):
-        runner.run(example)
-    assert not runner.summarize(verbose=False).failed
-    assert runner.tries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import statistics
 from typing import Any
@@ -266,14 +265,3 @@ def test_evicted_where_all_conditions_hold(admit_after: int) -> None:
         model.assert_shows(core.snapshot(), expected.snapshot())
         gone.add(len(expected.dead))
     assert len(gone) > 4  # as many as there are
-
-
-@pytest.mark.parametrize("thing", ["EmbeddingCore", "EmbeddingSnapshot", "bucket_of"])
-def test_the_examples_run(thing: str) -> None:
-    found = doctest.DocTestFinder(recurse=True).find(
-        getattr(_core, thing), thing, globs={"__name__": "examples"}
-    )
-    runner = doctest.DocTestRunner()
-    for test in found:
-        runner.run(test)
-    assert runner.summarize(verbose=False).failed == 0

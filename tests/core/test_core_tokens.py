@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import numpy as np
@@ -161,11 +160,3 @@ def test_documents_out_of_range() -> None:
             shard.document(number)
     with pytest.raises(TypeError, match="document is of type float, expected an integer"):
         shard.document(1.0)  # type: ignore[arg-type]
-
-
-def test_examples_run() -> None:
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    for example in finder.find(TokenShard, "TokenShard"):
-        runner.run(example)
-    assert not runner.summarize(verbose=False).failed
-    assert runner.tries

@@ -114,14 +114,15 @@ def test_first_rows_are_read_once_and_within_their_limit(
 ) -> None:
     paths = write_files(arrow_table([300]), tmp_path, [], 100, "parquet")
     reader = reader_of(paths)
-    file, reads = type(reader.files[0].file), []
-    batches = file.batches
+    reads = []
+    batches = original("blocks.RangedParquetFile.batches")
 
     def counted(self: object, names: object, start: int, stop: int, **options: object) -> object:
         reads.append((start, stop))
-        return batches(self, names, start, stop, **options)  # type: ignore[arg-type]
+        found: object = batches(self, names, start, stop, **options)
+        return found
 
-    monkeypatch.setattr(file, "batches", counted)
+    plant(monkeypatch, "blocks.RangedParquetFile.batches", counted)
     low, high = np.array([50]), np.array([105])
     for _ in range(2):
         reader.read(("load",), low, high, head_rows=10)
@@ -236,8 +237,7 @@ def test_pieces_of_all_reads_share_threads_and_memory(
     data = arrow_table([200])
     reader = reader_of(write_files(data, tmp_path, [], 10, "parquet"))
     lock, together, seen = threading.Lock(), threading.Event(), [0, 0]
-    file = type(reader.files[0].file)
-    batches = file.batches
+    batches = original("blocks.RangedParquetFile.batches")
 
     def counted(*arguments: Any, **options: Any) -> Any:
         with lock:
@@ -250,7 +250,7 @@ def test_pieces_of_all_reads_share_threads_and_memory(
         with lock:
             seen[0] -= 1
 
-    monkeypatch.setattr(file, "batches", counted)
+    plant(monkeypatch, "blocks.RangedParquetFile.batches", counted)
     found: list[Any] = [None, None]
 
     def read(number: int) -> None:

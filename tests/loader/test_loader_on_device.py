@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -290,11 +289,3 @@ def test_grown_sources_on_a_device_give_the_same_batches() -> None:
     # It has no epochs for a loader: batches pass from one to the next.
     loaders = (Loader(stream, batch_size=25, max_steps=12) for stream in (host, moved))
     assert all(same(*pair) for pair in zip(*loaders, strict=True))
-
-
-def test_a_source_on_a_device_is_moved_again_by_pickle() -> None:
-    """A pickled source has the windows in memory, and moves them where it is read."""
-    moved = windows(rows=60).to("cpu")
-    again = pickle.loads(pickle.dumps(moved))
-    assert again.device == moved.device
-    assert same(again.gather_tensors([3, 1]), moved.gather_tensors([3, 1]))

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from models.oracle import Numbers
-from support.instructions import at_instructions
-from support.internals import original
+from support.instructions import at_instructions, files_of
 from windeck import Loader
 
-FILES = {original("batch_groups.__file__"), original("prefetch.__file__")}
+FILES = files_of("windeck.loader.batch_groups", "windeck.loader.prefetch")
 
 
 def is_ours(code: CodeType) -> bool:

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from models.oracle import Numbers, Turn
-from support.instructions import at_instructions
-from support.internals import original
+from support.instructions import at_instructions, files_of
 from windeck import Stream
 from windeck.loader import IterDataset
 
@@ -58,7 +57,7 @@ CHANGES: dict[str, tuple[Callable[[Looped], None], int, int | None]] = {
     "resume": (load_state, SIZE, 8),
 }
 
-FILES = {original("shared_position.__file__"), original("shared_memory.__file__")}
+FILES = files_of("windeck.loader.shared_position", "windeck.io.shared_memory")
 
 
 def is_ours(code: CodeType) -> bool:

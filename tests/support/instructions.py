@@ -6,11 +6,18 @@ import dis
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import CodeType, FrameType
 from typing import Any
 
 #: Instructions after which CPython looks for signals.
 CHECKING = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
+
+
+def files_of(*modules: str) -> set[str]:
+    """Return the files of modules, as codes name them."""
+    found = (find_spec(module) for module in modules)
+    return {str(spec.origin) for spec in found if spec is not None}
 
 
 @contextmanager

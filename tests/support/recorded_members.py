@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Protocol
 
-from support.internals import original
-from windeck.sources import Order, OrderFactory
+from windeck.sources import Order, OrderFactory, Source
 
 __all__ = ["Recorded", "declared_members"]
 
@@ -15,7 +15,8 @@ _SOURCES = {"at_epoch", "shuffled", "base"}
 
 def declared_members() -> set[str]:
     """Return the members of all protocols of sources and streams."""
-    kinds = [kind for kind in original("protocols.__dict__").values() if isinstance(kind, type)]
+    protocols = vars(sys.modules[Source.__module__]).values()
+    kinds = [kind for kind in protocols if isinstance(kind, type)]
     kinds = [kind for kind in kinds if Protocol in kind.__bases__ and kind.__module__]
     others = {Order, OrderFactory}
     return {

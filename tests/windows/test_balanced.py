@@ -61,9 +61,13 @@ def test_epochs_equal_the_model(lengths: list[int], seed: int, epoch: int, data:
     assert served(balanced, epoch, seed) == model(lengths, counts, seed, epoch)
 
 
-def test_every_series_has_its_share_and_serves_all_windows_before_any_twice() -> None:
+@pytest.mark.parametrize("blocks", [None, ([0, 5, 30, 60, 90, 130, 164], 2)])
+def test_every_series_has_its_share_and_serves_all_windows_before_any_twice(
+    blocks: tuple[list[int], int] | None,
+) -> None:
     windows = windows_of(LENGTHS)
-    balanced = windows.balanced()
+    options: dict[str, Any] = {} if blocks is None else {"blocks": (np.array(blocks[0]), blocks[1])}
+    balanced = windows.balanced(**options)
     assert balanced.counts.tolist() == [41] * 4  # 164 windows of 4 series.
     visits: dict[int, list[int]] = {series: [] for series in range(4)}
     for epoch in range(6):

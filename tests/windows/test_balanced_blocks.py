@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ import windeck as wd
 from support.streamed_tables import arrow_table, assert_same, read_both, write_files
 from windeck._core import hash_words
 from windeck.windows import BalancedWindows
-
-LENGTHS = [9, 40, 3, 120]
 
 
 def windows_of(lengths: list[int]) -> wd.Windows:
@@ -98,26 +95,6 @@ def test_epochs_equal_the_model(
     )
     assert balanced.counts.tolist() == counts
     assert served(balanced, epoch, seed) == model(lengths, counts, offsets, in_group, seed, epoch)
-
-
-def test_every_series_serves_all_windows_before_any_twice() -> None:
-    windows = windows_of(LENGTHS)
-    balanced = windows.balanced(blocks=(np.array([0, 5, 30, 60, 90, 130, len(windows)]), 2))
-    visits: dict[int, list[int]] = {series: [] for series in range(4)}
-    for epoch in range(6):
-        numbers = served(balanced, epoch, seed=5)
-        series, _ = windows.locate(np.array(numbers))
-        assert Counter(series.tolist()) == dict.fromkeys(range(4), 41)
-        for number, one in zip(numbers, series.tolist(), strict=True):
-            visits[one].append(number)
-    sizes = [length - 2 for length in LENGTHS]
-    for number, seen in visits.items():
-        full, rest = divmod(6 * 41, sizes[number])
-        counted = Counter(seen)
-        assert len(counted) == min(sizes[number], 6 * 41)
-        assert sum(times == full + 1 for times in counted.values()) == rest
-    assert served(balanced, 0, 5) != served(balanced, 0, 6)
-    assert served(balanced, 0, 5) != served(balanced, 1, 5)
 
 
 OPTIONS: dict[str, Any] = {

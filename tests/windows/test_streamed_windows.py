@@ -326,14 +326,14 @@ def test_an_error_in_the_background_is_raised_and_can_be_retried(
 ) -> None:
     memory, streamed = read_both(files, group_bytes=300)
     loader = wd.Loader(wd.Windows(streamed, **OPTIONS), batch_size=4, prefetch=0)
-    read, failing = type(streamed.reader).read, True
+    load, failing = original("streamed.BlockedWindows.load"), True
 
-    def fail(*args: Any, **options: Any) -> Any:
+    def fail(*args: Any) -> Any:
         if failing and threading.get_ident() != threading.main_thread().ident:
             raise OSError("the disk is gone")
-        return read(*args, **options)
+        return load(*args)
 
-    monkeypatch.setattr(type(streamed.reader), "read", fail)
+    plant(monkeypatch, "streamed.BlockedWindows.load", fail)
     seen: list[int] = []
 
     def take() -> None:

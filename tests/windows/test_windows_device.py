@@ -335,6 +335,10 @@ def test_a_pickled_source_moves_again() -> None:
     again = pickle.loads(pickle.dumps(moved))
     assert repr(again) == repr(moved) == "Windows(11 windows: 2 past; past_target) on cpu"
     assert again.fingerprint == moved.fingerprint == moved.windows.fingerprint
+    assert again.device == moved.device
+    expected, found = (source.gather_tensors([3, 1]) for source in (moved, again))
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
 @pytest.mark.parametrize("layout", ["btc", "bct", "columns"])
