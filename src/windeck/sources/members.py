@@ -177,10 +177,9 @@ def _read(data: object, name: str) -> Any:
     try:
         return getattr(data, name)
     except AttributeError as error:
-        is_own = inspect.getattr_static(data, name, None) is not None
-        if is_own and error.name not in (None, name):
-            raise
-        return _MISSING
+        if error.name in (None, name) or inspect.getattr_static(data, name, None) is None:
+            return _MISSING
+        raise
 
 
 def _has(data: object, name: str) -> bool:

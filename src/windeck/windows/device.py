@@ -21,7 +21,8 @@ from windeck import _core
 from windeck._util.indices import Int64, as_indices
 from windeck.columns.device import as_bits, check_room, empty_bits, resolve_device
 from windeck.columns.dtypes import Array, Bits, Bools, torch_dtype
-from windeck.sources import Fingerprint, Source, present
+from windeck.sources import Fingerprint, Source
+from windeck.sources.members import BatchMethods
 from windeck.windows.batch_spec import (
     INDEX_KEYS,
     BatchGatherer,
@@ -92,6 +93,7 @@ class DeviceWindows(Generic[WindowsT]):
             layout.bytes_of(key) for key in layout.groups if layout.find(key, self.device) is None
         )
         check_room("the windows", missing + layout.index_bytes, self.device)
+        self._methods = BatchMethods.of(windows)
         # They stay in the cache as long as this object.
         self._rows = {key: layout.rows(key, self.device) for key in layout.groups}
         self._keys = [
@@ -178,7 +180,7 @@ class DeviceWindows(Generic[WindowsT]):
 
     def present(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return a batch as `present` of the windows in host memory does, if they have it."""
-        return present(self.windows, batch)
+        return self._methods.presented(batch)
 
     def gather_row_tensors(self, samples: Any) -> dict[str, torch.Tensor]:
         """Return a batch before `present`."""
