@@ -160,8 +160,8 @@ def scaled(stored: str, batch_size: int) -> Iterator[Row]:
 def gather(batch_size: int) -> Iterator[Row]:
     """The loader against `Windows.gather` alone, whose indices are there before.
 
-    Called for as many batches as a loader makes at a time it is the limit of the hardware; called
-    for each batch it is told.
+    Called for each batch, and for as many batches as a loader makes at a time, which is the limit
+    of the hardware.
     """
     source = series_windows("one", column("one"), plain=True)
     loader = shuffled(source, batch_size)
@@ -169,9 +169,14 @@ def gather(batch_size: int) -> Iterator[Row]:
     first = next(iter(loader))["past_target"]
     assert np.array_equal(source.gather(loader.samples(0))["past_target"], first.numpy())
     order = wd.Permutation(len(source), seed=1)[:]
-    allowed = {32: 1 / 1.5, 256: 1 / 1.15, 1024: 1 / 1.3}[batch_size]
     in_group = max(1, GROUP_BYTES // bytes_of_batch)
-    for count, needed in {1: None, in_group: allowed}.items():
+    asked_of, allowed = {
+        32: (in_group, 1 / 1.5),
+        256: (in_group, 1 / 1.15),
+        1024: (1, 1 / 1.3),
+    }[batch_size]
+    for count in (1, in_group):
+        needed = allowed if count == asked_of else None
         size = count * batch_size
         groups = [order[begin : begin + size] for begin in range(0, len(order), size)]
         yield compared(
