@@ -77,7 +77,7 @@ def task_result(plan: PreparationPlan, number: int) -> TaskResult | None:
         return None
     document = parse_json(filesystem.read_bytes(path), repr(path))
     return TaskResult(
-        [SortedFile(os.path.join(plan.folder, name), *rest) for name, *rest in document["runs"]],
+        [SortedFile(os.path.join(plan.folder, name), *rest) for name, *rest in document["sorted_files"]],
         {int(source): rows for source, rows in document["rows"].items()},
         {int(source): _schema_of(text) for source, text in document["schemas"].items()},
         {int(source): reason for source, reason in document["bad"].items()},
@@ -178,7 +178,7 @@ class _TaskWriter:
         if self.staged:
             self._write_sorted_file()
         document = {
-            "runs": [
+            "sorted_files": [
                 [os.path.basename(sorted_file.path), *sorted_file[1:]]
                 for sorted_file in self.sorted_files
             ],
@@ -207,7 +207,7 @@ class _TaskWriter:
         order = keys.order()
         width = max(rows.nbytes // rows.num_rows, 1)
         batch_rows = 1 << max(8, (_BATCH_BYTES // width).bit_length() - 1)
-        name = f"run-{self.number:06}-{len(self.sorted_files):04}.arrow"
+        name = f"sorted-{self.number:06}-{len(self.sorted_files):04}.arrow"
         path = os.path.join(plan.folder, name)
         write_batches(path, rows.schema, _taken(rows, order, batch_rows))
         places = self._sampled_places(rows.num_rows, width)
