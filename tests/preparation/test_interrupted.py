@@ -110,12 +110,12 @@ def test_killed_several_times_in_a_row(tmp_path: Path, source: Path) -> None:
 def test_finished_tasks_are_not_done_again(tmp_path: Path, source: Path) -> None:
     assert run(source, tmp_path / "out", 9, "after").returncode == -9
     work = tmp_path / "out" / "_prepare"
-    before = {path.name: path.stat().st_ino for path in work.glob("task-*.json")}
+    before = {path.name: path.stat().st_ino for path in work.glob("sorted-*.json")}
     assert len(before) > 3
     kept: dict[str, int] = {}
 
     def look(done: int, total: int) -> None:
-        kept.update({path.name: path.stat().st_ino for path in work.glob("task-*.json")})
+        kept.update({path.name: path.stat().st_ino for path in work.glob("sorted-*.json")})
 
     wd.prepare(source, tmp_path / "out", **OPTIONS, progress=look)
     assert before.items() <= kept.items()

@@ -110,7 +110,7 @@ class Destination:
 
     def _tidy(self, *, is_new: bool) -> None:
         """Remove lock, claim and directories that were made, if no task is finished."""
-        if list_matching(self.work, "task-*.json"):
+        if list_matching(self.work, "sorted-*.json"):
             return
         with contextlib.suppress(OSError):
             place, owner = filesystem.join(self.path, _CLAIM), os.path.join(self.home, _OWNER)
@@ -204,7 +204,7 @@ class Destination:
         elif filesystem.exists(marked):
             if filesystem.read_bytes(marked).decode("utf-8", "replace") != plan.fingerprint:
                 # Without a finished task there is nothing to lose.
-                if list_matching(self.work, "task-*.json"):
+                if list_matching(self.work, "sorted-*.json"):
                     held = "unfinished work"
                 else:
                     filesystem.remove(marked)

@@ -67,7 +67,7 @@ class _StagedRows(NamedTuple):
 
 
 def _result_path(plan: PreparationPlan, number: int) -> str:
-    return os.path.join(plan.folder, f"task-{number:06}.json")
+    return os.path.join(plan.folder, f"sorted-{number:06}.json")
 
 
 def task_result(plan: PreparationPlan, number: int) -> TaskResult | None:
