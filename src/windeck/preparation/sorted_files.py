@@ -76,8 +76,9 @@ def task_result(plan: PreparationPlan, number: int) -> TaskResult | None:
     if not filesystem.exists(path):
         return None
     document = parse_json(filesystem.read_bytes(path), repr(path))
+    files = document["sorted_files"]
     return TaskResult(
-        [SortedFile(os.path.join(plan.folder, name), *rest) for name, *rest in document["sorted_files"]],
+        [SortedFile(os.path.join(plan.folder, name), *rest) for name, *rest in files],
         {int(source): rows for source, rows in document["rows"].items()},
         {int(source): _schema_of(text) for source, text in document["schemas"].items()},
         {int(source): reason for source, reason in document["bad"].items()},
