@@ -337,3 +337,18 @@ def test_the_cause_does_not_depend_on_the_speed_of_the_machine(name: str, by: fl
 def test_an_unknown_machine_still_gets_a_cause() -> None:
     given = measured(0.01, 0.001, machine=Machine(), use={"queued_seconds": None})
     assert Diagnosis(given).findings[0].kind == "sleep"
+
+
+@pytest.mark.parametrize(
+    ("stages", "advice"),
+    [
+        ({"order": 0.001, "gather": 0.007, "tensors": 0.001}, "threads=, a narrower dtype or "),
+        ({"gather": 0.009}, "a narrower dtype or "),  # on a device
+    ],
+)
+def test_the_advice_for_our_loader_that_computes(stages: dict[str, float], advice: str) -> None:
+    given = measured(0.01, 0.001, cpu=0.95, stages=stages)
+    given = replace(given, subject=replace(given.subject, kind="windeck.loader.loader.Loader"))
+    finding = Diagnosis(given).findings[0]
+    assert finding.kind == "compute"
+    assert finding.advice == f"{advice}larger batches of the Loader may help (gather takes most)"

@@ -397,7 +397,9 @@ def _advice(measured: Measurements, kind: str) -> str:
     slowest = max(measured.stages, key=lambda stage: stage.seconds, default=None)
     where = f" ({slowest.name} takes most)" if slowest and slowest.name != "samples" else ""
     if subject.kind.startswith("windeck."):
-        return f"threads=, a narrower dtype or larger batches of the Loader may help{where}"
+        # A source on a device has one stage, and takes no threads.
+        threads = "" if [stage.name for stage in measured.stages] == ["gather"] else "threads=, "
+        return f"{threads}a narrower dtype or larger batches of the Loader may help{where}"
     spare = machine.cores - max(subject.workers, 1)
     if spare > 0 and subject.kind.startswith("torch."):
         return f"up to {machine.cores} workers, or batches made by native code{where}"
