@@ -104,6 +104,8 @@ def test_windows_without_a_future_are_refused() -> None:
 def test_other_layouts_and_codes_are_refused() -> None:
     with pytest.raises(ValueError, match="must have layout='btc', got windows with layout='bct'"):
         time_series_library.loader(windows(layout="bct").balanced(), batch_size=5)
+    with pytest.raises(ValueError, match="must have layout='btc', got windows with layout='bct'"):
+        time_series_library.loader(windows(layout="bct").balanced().to("cpu"), batch_size=5)
     parts = {f"{part}_target": torch.zeros(2, 3, 1) for part in ("past", "future")}
     codes = torch.zeros(2, 1, dtype=torch.int64)
     with pytest.raises(ValueError, match="codes of categories in static_categorical"):

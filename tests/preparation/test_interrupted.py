@@ -121,6 +121,18 @@ def test_finished_tasks_are_not_done_again(tmp_path: Path, source: Path) -> None
     assert before.items() <= kept.items()
 
 
+@pytest.mark.usefixtures("forked")
+def test_tasks_with_results_of_former_names_are_done_again(tmp_path: Path, source: Path) -> None:
+    assert run(source, tmp_path / "out", 9, "after").returncode == -9
+    for path in (tmp_path / "out" / "_prepare").glob("sorted-*.json"):
+        path.write_text(path.read_text().replace('"sorted_files"', '"runs"'))
+        path.rename(path.with_name(path.name.replace("sorted", "task")))
+    wd.prepare(source, tmp_path / "out", **OPTIONS)
+    wd.prepare(source, tmp_path / "other", **OPTIONS)
+    assert contents(tmp_path / "out") == contents(tmp_path / "other")
+    assert not (tmp_path / "out" / "_prepare").exists()
+
+
 def test_a_finished_result_is_returned_and_not_written_again(tmp_path: Path, source: Path) -> None:
     first = wd.prepare(source, tmp_path / "out", **OPTIONS)
     before = complete(tmp_path / "out")

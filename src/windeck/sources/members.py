@@ -201,13 +201,10 @@ def _offered(data: object, name: str, *kinds: type) -> Any:
 
 def _method(data: object, name: str) -> Callable[..., Any] | None:
     """Return a method; None if it is missing."""
-    found = _read(data, name)
-    if found is None or found is _MISSING:
-        return None
-    if not callable(found):
+    found: Callable[..., Any] | None = _offered(data, name)
+    if found is not None and not callable(found):
         raise TypeError(f"`{name}` of {type(data).__name__} is {found!r:.100}, expected a method")
-    method: Callable[..., Any] = found
-    return method
+    return found
 
 
 def _required(data: object, name: str) -> Callable[..., Any]:
