@@ -124,7 +124,9 @@ def test_finished_tasks_are_not_done_again(tmp_path: Path, source: Path) -> None
 @pytest.mark.usefixtures("forked")
 def test_tasks_with_results_of_former_names_are_done_again(tmp_path: Path, source: Path) -> None:
     assert run(source, tmp_path / "out", 9, "after").returncode == -9
-    for path in (tmp_path / "out" / "_prepare").glob("sorted-*.json"):
+    results = [*(tmp_path / "out" / "_prepare").glob("sorted-*.json")]
+    assert len(results) > 3
+    for path in results:
         path.write_text(path.read_text().replace('"sorted_files"', '"runs"'))
         path.rename(path.with_name(path.name.replace("sorted", "task")))
     wd.prepare(source, tmp_path / "out", **OPTIONS)
