@@ -27,12 +27,13 @@ import json
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -85,7 +86,7 @@ NEEDED_OF_PLAIN = {
 }
 
 
-def read(batches: Iterator[Any]) -> None:
+def read(batches: Iterable[Any]) -> None:
     """A step that reads every value once."""
     for batch in batches:
         for tensor in batch.values():
@@ -255,6 +256,58 @@ def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
             partial(train, inline),
             len(ahead),
         )
+
+
+def training(content: str, step: str, busy: bool) -> Iterator[Row]:
+    """The default of `prefetch` against 0, beside a step that uses all processors.
+
+    The step is a sum of each tensor, or a step of training of a small model, with as many threads
+    of torch as there are processors; if `busy`, with as many other programs at work.
+    """
+    source = sources_of_prefetch(content)
+    ahead, inline = shuffled(source, 1024), shuffled(source, 1024, prefetch=0)
+    past = ahead.peek()["past_target"].flatten(1)
+    model = torch.nn.Sequential(torch.nn.Linear(past.shape[1], 64), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+    def train(batches: wd.Loader) -> None:
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch["past_target"].flatten(1).float()).square().mean().backward()
+            optimizer.step()
+
+    action = read if step == "sum" else train
+    cores = os.cpu_count() or 1
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    what = "a sum" if step == "sum" else "training of a small model"
+    beside = f", beside {cores} busy programs" if busy else ""
+    try:
+        with busy_programs(cores if busy else 0):
+            yield compared(
+                f"prefetch, {what}, {cores} threads of torch{beside}, batches of 1024, {content}",
+                "Loader",
+                "Loader(prefetch=0)",
+                lambda: action(ahead),
+                lambda: action(inline),
+                len(ahead),
+                needed=0.95,
+                seconds=40 if busy else 12,
+            )
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def busy_programs(count: int) -> Iterator[None]:
+    """Run other programs that use a processor each."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def sources_of_prefetch(content: str) -> wd.Windows:
@@ -547,6 +600,10 @@ def figures() -> dict[str, Callable[[], Iterator[Row]]]:
         found[f"prefetch-empty-{content}-{size}"] = partial(prefetch, content, size, False)
     for content, size in (("column", 256), ("rows", 1024), ("scaled", 1024)):
         found[f"prefetch-sleep-{content}-{size}"] = partial(prefetch, content, size, True)
+    for step, content in itertools.product(("sum", "train"), ("column", "scaled")):
+        found[f"prefetch-{step}-{content}"] = partial(training, content, step, False)
+    for step in ("sum", "train"):
+        found[f"prefetch-busy-{step}"] = partial(training, "column", step, True)
     for content, size in itertools.product(("values", "filled, masked, numbered"), SIZES[1:]):
         found[f"samples-{content.split(',')[0]}-{size}"] = partial(samples, content, size)
     found["threads"] = threads

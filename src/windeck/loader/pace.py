@@ -3,14 +3,13 @@
 A thread that makes items ahead saves the time that it takes to make one where a processor is free
 meanwhile, and costs time where the step uses all of them: the step then waits for its threads that
 share a processor. Which of them holds cannot be known from whether an item was ready, only from the
-seconds of the whole loop.
+seconds of the whole loop. Both ways are tried in turn, and their totals compared: beside other
+programs, most steps take as long as ever and a few wait for a processor for tens of milliseconds.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import inf
-from statistics import median
+from math import inf, log
 
 __all__ = ["Pace"]
 
@@ -19,16 +18,18 @@ __all__ = ["Pace"]
 SHORT_STEP = 200e-6
 #: The same where making an item takes as long: so much is saved then.
 SHORT_STEP_AND_ITEM = 100e-6
-#: Cycles of a way that are compared. A cycle is from one item to the next.
-COMPARED = 5
-#: Cycles after which the other way is tried again: at first, and at most. Each trial with the same
-#: result makes it four times as long.
-FIRST_HOLD, LONGEST_HOLD = 16, 1024
+#: Cycles of a way that are compared, and their seconds, at least. A cycle is from one item to the
+#: next. Systems let a thread wait for another one for up to some tens of milliseconds.
+COMPARED, COMPARED_SECONDS = 5, 0.1
+#: Cycles until the next trial, as multiples of those compared: at first, and at most. Each trial
+#: that confirms the way makes them four times as many, for the next one that does.
+FIRST_HOLD, LONGEST_HOLD = 3, 200
+#: The least share of the last trial in the mean of all, and the largest ratio of times that it
+#: counts for: a single one is often chance.
+LAST_TRIAL, LARGEST_RATIO = 0.25, 2.0
 #: Ratio of the times of a cycle with items made ahead and without, up to which they are: the
 #: thread also hides items that now and then take longer.
 PAYS_UP_TO = 1.03
-#: Ratio of times at which a trial ends after two cycles.
-CLEARLY_SLOWER = 1.5
 
 
 class Pace:
@@ -47,12 +48,15 @@ class Pace:
         self.unseen = 0
         self._is_long = away >= SHORT_STEP  # Long enough for items to be made ahead.
         self._made = self._least_made = 0.0
-        #: The way in force, True for items made ahead, and the cycles for which it stays in force.
-        self._way, self._cycles_left = True, COMPARED
-        self._best, self._is_trial, self._hold = True, False, FIRST_HOLD
-        self._seconds: dict[bool, deque[float]] = {
-            way: deque(maxlen=COMPARED) for way in (True, False)
-        }
+        #: The way in force, True for items made ahead, and the one that trials have chosen.
+        self._way = self._best = True
+        #: Cycles until the next ones that are compared, and how many times those compared it was.
+        self._rest, self._hold = 0, FIRST_HOLD
+        #: Seconds and cycles of this way, and of the other one before it in a trial.
+        self._seconds, self._cycles = 0.0, 0
+        self._before: tuple[float, int] | None = None
+        #: Trials, and the mean of the logarithm of their ratios of times, ahead over not.
+        self._trials, self._log_ratio = 0, 0.0
 
     @property
     def makes_ahead(self) -> bool:
@@ -71,28 +75,40 @@ class Pace:
 
     def saw_cycle(self, seconds: float, *, ahead: bool) -> None:
         """Note the time from one item to the next, both made in one way."""
-        self._seconds[ahead].append(seconds)
         if ahead is not self._way:
             return
-        self._cycles_left -= 1
-        if self._cycles_left <= 0 or (self._is_trial and self._is_clearly_slower()):
-            self._change()
-
-    def _is_clearly_slower(self) -> bool:
-        tried = self._seconds[self._way]
-        before = self._seconds[not self._way]
-        return len(tried) >= 2 and min(tried) > CLEARLY_SLOWER * median(before)
-
-    def _change(self) -> None:
-        """End a trial by a decision, or begin one."""
-        if not self._is_trial:
-            self._way, self._is_trial, self._cycles_left = not self._way, True, COMPARED
-            self._seconds[self._way].clear()
+        if self._rest:
+            self._rest -= 1
             return
-        ahead, own = (median(self._seconds[way]) for way in (True, False))
-        best = ahead <= PAYS_UP_TO * own
-        self._hold = min(4 * self._hold, LONGEST_HOLD) if best is self._best else FIRST_HOLD
-        self._way = self._best = best
-        self._is_trial, self._cycles_left = False, self._hold
-        if not best:
-            self._cycles_left, self.unseen = COMPARED, self._hold - COMPARED
+        self._seconds += seconds
+        self._cycles += 1
+        if self._before is None:
+            if self._cycles >= COMPARED and self._seconds >= COMPARED_SECONDS:
+                self._before = self._seconds, self._cycles
+                self._change(not self._way)
+            return
+        before, cycles = self._before
+        allowed = before * PAYS_UP_TO if self._way else before / PAYS_UP_TO
+        # The trial is lost as soon as it took longer than all cycles before it.
+        if self._seconds > allowed or self._cycles == cycles:
+            self._end_trial(self._seconds / self._cycles / (before / cycles), cycles)
+
+    def _end_trial(self, ratio: float, cycles: int) -> None:
+        """Choose a way after a trial, whose cycles took `ratio` times those before it."""
+        found = log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO))
+        found = found if self._way else -found
+        self._trials += 1
+        self._log_ratio += (found - self._log_ratio) * max(1 / self._trials, LAST_TRIAL)
+        best = self._log_ratio <= log(PAYS_UP_TO)
+        is_confirmed = best is (found <= log(PAYS_UP_TO))
+        if best is not self._best:
+            self._best, self._hold = best, FIRST_HOLD
+        elif is_confirmed:
+            self._hold = min(4 * self._hold, LONGEST_HOLD)
+        rest = cycles * (self._hold if is_confirmed else FIRST_HOLD)
+        self._rest, self.unseen = (rest, 0) if best else (0, rest)
+        self._before = None
+        self._change(best)
+
+    def _change(self, way: bool) -> None:
+        self._way, self._seconds, self._cycles = way, 0.0, 0
