@@ -25,6 +25,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,7 @@ def multiset(batches: Iterable[Any], parts: Callable[[Any], Any]) -> Counter[byt
 
 def rows() -> Iterator[Row]:
     torch.set_num_threads(1)
+    installed = packages_distributions()
     for name in ("lightning", "pytorch_lightning", "darts"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, case in CASES.items():
@@ -317,6 +319,9 @@ def rows() -> Iterator[Row]:
             )
             needed = None if name == "neuralforecast" else 10
             what = f"{name}: an epoch of {found.total():,} windows"
-            yield Row(f"{what}, loading", "adapter", "its own loader", loading, needed)
+            rival = "its own loader"
+            if name in installed:
+                rival += f", {name} {version(installed[name][0])}"
+            yield Row(f"{what}, loading", "adapter", rival, loading, needed)
             training = compare(partial(train, ours), partial(train, theirs), rounds=3, warm_up=1)
-            yield Row(f"{what}, training", "adapter", "its own loader", training, None)
+            yield Row(f"{what}, training", "adapter", rival, training, None)

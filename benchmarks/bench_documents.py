@@ -17,7 +17,7 @@ from typing import Any
 import corpora
 import measure
 import numpy as np
-from measure import Row, compare, compare_fresh, limit, ratio_of
+from measure import Row, compare, compare_fresh, digits, limit, ratio_of
 
 import windeck as wd
 
@@ -93,8 +93,8 @@ def against_a_list() -> Iterator[Row]:
         for documents, ours, rival in zip(SIZES[1:], mine[1:], theirs[1:], strict=True):
             yield Row(
                 question=f"{what} at {documents:.0e} documents",
-                ours=f"PackedSequences, Loader, first batch: {ours:.3g}",
-                rival=f"a shuffled list of tuples: {rival:.3g}",
+                ours=f"PackedSequences, Loader, first batch: {digits(ours)}",
+                rival=f"a shuffled list of tuples: {digits(rival)}",
                 ratio=ratio_of([(ours, rival)]),
                 needed=None,
                 bound="the sums of the live shards" if number == 0 else "",

@@ -34,7 +34,12 @@ class Ratio:
     rival_seconds: float
 
     def __str__(self) -> str:
-        return f"{self.median:.3g}x ({self.low:.3g} to {self.high:.3g})"
+        return f"{digits(self.median)}x ({digits(self.low)} to {digits(self.high)})"
+
+
+def digits(number: float) -> str:
+    """Three significant digits: 0.0123, 1.23, 12,300."""
+    return f"{float(f'{number:.3g}'):,.10g}"
 
 
 @dataclass(frozen=True)

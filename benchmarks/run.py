@@ -15,12 +15,14 @@ import platform
 import re
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 
 import measure
-from measure import Row
+from measure import Row, digits
 from rich.console import Console
 from rich.table import Table
 
@@ -46,7 +48,7 @@ def table(rows: list[Row]) -> Table:
     for heading in ("question", "ours", "rival", "ratio", "asked", "bound by"):
         view.add_column(heading, overflow="fold")
     for row in rows:
-        asked = "" if row.needed is None else f"{row.needed:.3g}x"
+        asked = "" if row.needed is None else f"{digits(row.needed)}x"
         style = "" if row.reached else "bold red"
         view.add_row(
             row.question, row.ours, row.rival, str(row.ratio), asked, row.bound, style=style
@@ -59,7 +61,7 @@ def section(name: str, rows: list[Row], machine: str) -> str:
     lines = [f"## {name}", "", f"Machine: {machine}.", ""]
     lines += ["| question | ours | rival | ratio | asked |", "|---|---|---|---|---|"]
     for row in rows:
-        asked = "" if row.needed is None else f"{row.needed:.3g}"
+        asked = "" if row.needed is None else digits(row.needed)
         lines.append(f"| {row.question} | {row.ours} | {row.rival} | {row.ratio} | {asked} |")
     return "\n".join(lines)
 
@@ -105,13 +107,22 @@ def picture(rows: list[Row], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
+def measured(name: str, out: Path) -> list[Row]:
+    """The rows of a benchmark, each of them printed."""
+    measure.OUT = out
+    found = []
+    for row in importlib.import_module(name).rows():
+        print(f"  {row.question} against {row.rival}: {row.ratio}", flush=True)
+        found.append(row)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="benchmarks to run; all when none is named")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the results")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    measure.OUT = arguments.out
     # One thread unless a benchmark asks for more: rivals and ours alike.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -120,21 +131,21 @@ def main() -> None:
     console = Console()
     machine = f"{processor()}, {os.cpu_count()} cores, {core.simd()}, {date.today().isoformat()}"
     console.print(f"machine: {machine}")
-    by_name: dict[str, list[Row]] = {}
+    rows: list[Row] = []
     for name in modules(arguments.names):
         console.print(f"[dim]{name} ...[/dim]")
-        by_name[name.removeprefix("bench_")] = found = []
-        for row in importlib.import_module(name).rows():
-            console.print(f"  {row.question} against {row.rival}: {row.ratio}")
-            found.append(row)
-    rows = [row for found in by_name.values() for row in found]
+        # A process for each: threads of torch and memory that are kept are not those of another.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found = pool.submit(measured, name, arguments.out).result()
+        rows += found
+        if found:  # else its rival is not installed, and the section stays as it is
+            title = name.removeprefix("bench_")
+            text = updated(RESULTS.read_text("utf-8"), {title: section(title, found, machine)})
+            RESULTS.write_text(text, encoding="utf-8")
     console.print(table(rows))
     (arguments.out / "bench.json").write_text(
         json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1)
     )
-    # A benchmark whose rival is not installed has no rows, and its section stays as it is.
-    sections = {name: section(name, found, machine) for name, found in by_name.items() if found}
-    RESULTS.write_text(updated(RESULTS.read_text(encoding="utf-8"), sections), encoding="utf-8")
     picture(rows, arguments.out / "bench.png")
     subprocess.run([sys.executable, HERE.parent / "docs" / "benchmark_page.py"], check=True)
     console.print(f"wrote {RESULTS}, and bench.json and bench.png into {arguments.out}")

@@ -293,6 +293,7 @@ def training(content: str, step: str, busy: bool) -> Iterator[Row]:
                 len(ahead),
                 needed=0.95,
                 seconds=40 if busy else 12,
+                least=5 if busy else 15,
             )
     finally:
         torch.set_num_threads(before)

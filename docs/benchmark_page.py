@@ -20,12 +20,13 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "RESULTS.md"
 
-RATIO = re.compile(r"([\d.,]+(?:e\+?\d+)?)x(?: \(([\d.,e+]+) to ([\d.,e+]+)\))?")
+#: The median and the quartiles of a row, in its last column but one.
+RATIO = re.compile(r"\| ([\d.,]+)x \(([\d.,]+ to [\d.,]+)\) \|[^|]*\|$")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure: a row of a section whose text begins with `row`, and a ratio in it.
+    """A figure: the ratio of the first row of a section whose text begins with `row`.
 
     Attributes
     ----------
@@ -33,8 +34,6 @@ class Bar:
         Heading in RESULTS.md, and the beginning of the row's text after its first bar.
     what, rival : str
         Text of the page.
-    ratio : int
-        Number of the ratio among those of the row, from 0.
     contains : str
         Text that the row contains, where several rows begin alike.
     """
@@ -43,7 +42,6 @@ class Bar:
     row: str
     what: str
     rival: str
-    ratio: int = 0
     contains: str = ""
 
 
@@ -57,6 +55,8 @@ class Kind:
     bars: tuple[Bar, ...]
 
 
+ONE = "one series of 200,000 rows, past and future"
+
 KINDS = (
     Kind(
         "shuffling",
@@ -67,7 +67,7 @@ KINDS = (
             Bar("orders", "order of 10^8", "order of 10^8 samples", "NumPy's `permutation`"),
             Bar("orders", "the same, per index", "an index", "Grain's `index_shuffle`, a call for "
                 "each", contains="Grain"),
-            Bar("orders", "the same, per index", "an index", "a copy of int64", contains="avx2"),
+            Bar("orders", "the same, per index", "an index", "a copy of int64", contains="copyto"),
         ),
     ),
     Kind(
@@ -82,15 +82,21 @@ KINDS = (
             Bar("loader", "an epoch of 97 batches of 1024 windows 168 + 24 x 1 ",
                 "an epoch, batches of 1,024", "`Dataset` of values alone, `DataLoader`",
                 contains="(values only)"),
-            Bar("forecasting_libraries", "GluonTS", "an epoch, batches of 256", "GluonTS"),
-            Bar("forecasting_libraries", "Darts", "an epoch, batches of 256", "Darts"),
-            Bar("forecasting_libraries", "NeuralForecast", "an epoch",
+            Bar("forecasting_libraries", "", "an epoch, batches of 256", "GluonTS",
+                contains="gluonts"),
+            Bar("forecasting_libraries", "", "an epoch, batches of 256", "Darts",
+                contains="darts"),
+            Bar("forecasting_libraries", "", "an epoch",
                 "NeuralForecast, all windows of 32 series at once",
-                contains="windows_batch_size=None"),
-            Bar("small_batches", "default keys with masks, one series", "batches of 256",
-                "`unfold`, `randperm`, and masks in torch", ratio=1),
-            Bar("small_batches", "`keys=", "batches of 1,024, values alone",
-                "`unfold`, `randperm` in torch", ratio=2),
+                contains="all of 32 series"),
+            Bar("small_batches", f"{ONE} with masks, batches of 256 ", "batches of 256",
+                "`unfold`, `randperm`, and masks in torch", contains="torch, indexed"),
+            Bar("small_batches", f"{ONE} without masks, batches of 1024 ",
+                "batches of 1,024, values alone", "`unfold`, `randperm` in torch",
+                contains="torch, indexed"),
+            Bar("small_batches", f"{ONE} without masks, batches of 1024 ",
+                "batches of 1,024, values alone", "`unfold`, `randperm`, `index_select` in torch",
+                contains="torch, selected"),
             Bar("gather", "gather rows", "rows of 8 columns, no masks",
                 "`sliding_window_view` of NumPy", contains="1 thread | numpy"),
         ),
@@ -104,20 +110,19 @@ KINDS = (
         "itself**: it cuts windows inside its training step.",
         (
             *(
-                bar
-                for library in (
-                    "GluonTS", "Darts", "pytorch-forecasting", "NeuralForecast", "Chronos-2"
+                Bar("adapters", f"{module}: an epoch", f"{library}: {work} an epoch", rival,
+                    contains=f"windows, {work}")
+                for module, library, rival in (
+                    ("gluonts", "GluonTS", "its own loader"),
+                    ("darts", "Darts", "its own loader"),
+                    ("pytorch_forecasting", "pytorch-forecasting", "its own loader"),
+                    ("neuralforecast", "NeuralForecast", "its own loader"),
+                    ("chronos", "Chronos-2", "its own loader"),
+                    ("time_series_library", "Time-Series-Library",
+                        "its arithmetic in a `DataLoader`"),
                 )
-                for bar in (
-                    Bar("adapters", library, f"{library}: loading an epoch", "its own loader"),
-                    Bar("adapters", library, f"{library}: training an epoch", "its own loader",
-                        ratio=2),
-                )
+                for work in ("loading", "training")
             ),
-            Bar("adapters", "arithmetic of Time-S", "Time-Series-Library: loading an epoch",
-                "its arithmetic in a `DataLoader`"),
-            Bar("adapters", "arithmetic of Time-S", "Time-Series-Library: training an epoch",
-                "its arithmetic in a `DataLoader`", ratio=2),
         ),
     ),
     Kind(
@@ -133,13 +138,16 @@ KINDS = (
                 contains="the same"),
             Bar("table", "Arrow IPC: 6 of 96", "6 of 96 columns of Arrow IPC",
                 "pyarrow, these columns", contains="the same"),
-            Bar("datasets", "local, stride 1", "windows of a table larger than memory",
-                "`datasets`, rows in a `DataLoader`"),
-            Bar("datasets", "local, stride 1", "windows of a table larger than memory",
-                "`datasets`, batches of Arrow", ratio=2),
-            Bar("datasets", "S3, whole epochs", "the same from S3", "`datasets`, batches of Arrow"),
-            Bar("datasets", "first batch after", "resume at 90 % of an epoch", "`datasets`",
-                ratio=2),
+            Bar("datasets", "local files: windows of 168 + 24, stride 1,",
+                "windows of a table larger than memory", "`datasets`, rows in a `DataLoader`",
+                contains="DataLoader(num_workers=2)"),
+            Bar("datasets", "local files: windows of 168 + 24, stride 1,",
+                "windows of a table larger than memory", "`datasets`, batches of Arrow",
+                contains="Arrow batches"),
+            Bar("datasets", "S3, 50 ms away, 20 MB/s: windows of 168 + 24, stride 1,",
+                "the same from S3", "`datasets`, batches of Arrow", contains="Arrow batches"),
+            Bar("datasets", "local files: resume at 90%", "resume at 90 % of an epoch",
+                "`datasets`", contains="first batch after load_state_dict"),
         ),
     ),
     Kind(
@@ -154,9 +162,9 @@ KINDS = (
                 "`torch.stack` of `memmap` slices"),
             Bar("packing", "packed batches of 64 x 4,096", "batches of 64 x 4,096",
                 "lists, document by document"),
-            Bar("documents", "start-up seconds at 1e+07", "start with 10^7 documents",
+            Bar("documents", "start-up seconds at 10,000,000", "start with 10^7 documents",
                 "a shuffled list of tuples"),
-            Bar("documents", "resident bytes at 1e+07", "memory with 10^7 documents",
+            Bar("documents", "resident bytes at 10,000,000", "memory with 10^7 documents",
                 "a shuffled list of tuples"),
             Bar("documents", "locate a million", "locate a million documents",
                 "`bisect` in a loop"),
@@ -179,8 +187,8 @@ KINDS = (
                 contains="safetensors, copied by 1"),
             Bar("checkpoint", "load 1 GB of float32 in place (tmpfs) ", "load",
                 "`torch.distributed.checkpoint`", contains="checkpoint, copied by 1"),
-            Bar("incremental", "bytes of an incremental", "bytes of an incremental save, 1 % of "
-                "rows changed", "bytes of a full one"),
+            Bar("embedding_stores", "bytes of a save after 1 %",
+                "bytes of an incremental save, 1 % of rows changed", "bytes of a full one"),
         ),
     ),
     Kind(
@@ -189,12 +197,16 @@ KINDS = (
         "Rows of 64 floats for any 64-bit id. A table with a hash of ids is slower than a matrix "
         "with dense indices, and its checkpoint slower than a file of safetensors.",
         (
-            Bar("embeddings", "look up 65,536", "look up 65,536 of 10 million ids",
-                "`dict` and `torch.stack`"),
-            Bar("embeddings", "the same, against `F.embedding`", "look up 65,536 of 10 million ids",
-                "`F.embedding` of a matrix"),
-            Bar("embedding_redis", "export a table", "save to Redis", "`MSET` of 100 rows"),
-            Bar("embedding_stores", "export a table", "save to RocksDB", "a key for each row"),
+            Bar("embeddings", "look up 65,536 ids in 10 million x 64 float32, 2 threads",
+                "look up 65,536 of 10 million ids", "`dict` and `torch.stack`",
+                contains="EmbeddingCore.lookup | dict of views"),
+            Bar("embeddings", "look up 65,536 ids in 10 million x 64 float32, 2 threads",
+                "look up 65,536 of 10 million ids", "`F.embedding` of a matrix",
+                contains="EmbeddingCore.lookup | F.embedding"),
+            Bar("embedding_redis", "export 262,144 rows of 64 float32 to redis, used memory |",
+                "save to Redis", "`MSET` of 100 rows", contains="MSET of up to 100 "),
+            Bar("embedding_stores", "export 262,144 rows of 64 float32 to rocksdb, in memory",
+                "save to RocksDB", "a key for each row", contains="a key per row"),
             Bar("tables", "save a table of 200,000 x 64, ids in random order (tmpfs) ", "save",
                 "safetensors and fsync"),
             Bar("tables", "load a table of 200,000 x 64, ids in random order (tmpfs) ", "load",
@@ -212,10 +224,10 @@ ABOUT = (
     "A ratio is **the other's time over windeck's**, on two cores: above 1 windeck is faster, "
     "below 1 the other is. Both sides give the same result, which is compared first, with the "
     "same dtypes and numbers of threads. The other gets preallocated outputs where it takes "
-    "them, and memory is touched before. Rounds alternate; a ratio is the median, and quartiles "
-    "follow where they were kept. Ratios depend on the machine. [All "
-    "figures](../benchmarks/RESULTS.md) are in the repository, with machines, dates and what "
-    "was asked of each; `make bench` in a clone measures them anew."
+    "them, and memory is touched before. Rounds alternate; a ratio is the median, with its "
+    "quartiles. Ratios depend on the machine. [All figures](../benchmarks/RESULTS.md) are in the "
+    "repository, with machines, dates and what was asked of each; `make bench` in a clone "
+    "measures them anew."
 )
 
 
@@ -231,15 +243,14 @@ def figure(bar: Bar, texts: dict[str, str]) -> tuple[str, str]:
     Raises
     ------
     LookupError
-        If RESULTS.md has no such row, or the row has fewer ratios.
+        If RESULTS.md has no such row, or the row has no ratio.
     """
     for line in texts.get(bar.section, "").splitlines():
         if line.startswith(f"| {bar.row}") and bar.contains in line:
-            found = RATIO.findall(line)
-            if len(found) <= bar.ratio:
-                raise LookupError(f"{line!r} has {len(found)} ratios, expected {bar.ratio + 1}")
-            median, low, high = found[bar.ratio]
-            return median, f"{low} to {high}" if low else ""
+            found = RATIO.search(line)
+            if found is None:
+                raise LookupError(f"{line!r} has no ratio with its quartiles")
+            return found[1], found[2]
     raise LookupError(
         f"no row of section {bar.section!r} begins with {bar.row!r} and has {bar.contains!r}"
     )

@@ -51,12 +51,14 @@ def test_page_shows_where_others_are_faster(script: ModuleType) -> None:
 
 
 def test_a_row_that_results_lack_is_an_error(script: ModuleType) -> None:
-    texts = {"orders": "| order of 10^8 | ours | 45x (33.6 to 49.3) |"}
-    assert script.figure(script.Bar("orders", "order", "", ""), texts) == ("45", "33.6 to 49.3")
+    texts = {"orders": "| order of 2x | ours: 9x (8 to 9) | rival | 1,450x (33.6 to 49.3) | 2 |"}
+    bar = script.Bar("orders", "order", "", "", contains="rival")
+    assert script.figure(bar, texts) == ("1,450", "33.6 to 49.3")
     with pytest.raises(LookupError, match="no row of section 'orders' begins with 'an epoch'"):
         script.figure(script.Bar("orders", "an epoch", "", ""), texts)
-    with pytest.raises(LookupError, match="has 1 ratios, expected 2"):
-        script.figure(script.Bar("orders", "order", "", "", ratio=1), texts)
+    texts = {"orders": "| order of 10^8 | ours | rival | 45x | 20 |"}
+    with pytest.raises(LookupError, match="has no ratio with its quartiles"):
+        script.figure(script.Bar("orders", "order", "", ""), texts)
 
 
 def test_picture_of_successors_is_what_the_page_makes(
