@@ -197,10 +197,10 @@ KINDS = (
         "Rows of 64 floats for any 64-bit id. A table with a hash of ids is slower than a matrix "
         "with dense indices, and its checkpoint slower than a file of safetensors.",
         (
-            Bar("embeddings", "look up 65,536 ids in 10 million x 64 float32, 2 threads",
+            Bar("embeddings", "look up 65,536 ids in 10 million x 64 float32,",
                 "look up 65,536 of 10 million ids", "`dict` and `torch.stack`",
                 contains="EmbeddingCore.lookup | dict of views"),
-            Bar("embeddings", "look up 65,536 ids in 10 million x 64 float32, 2 threads",
+            Bar("embeddings", "look up 65,536 ids in 10 million x 64 float32,",
                 "look up 65,536 of 10 million ids", "`F.embedding` of a matrix",
                 contains="EmbeddingCore.lookup | F.embedding"),
             Bar("embedding_redis", "export 262,144 rows of 64 float32 to redis, used memory |",
