@@ -89,6 +89,40 @@ def test_a_reader_opens_again_while_a_compaction_removes_files(
         assert attempts == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "passes"), [("LOG.old.179595103790", True), ("000007.sst", False)]
+)
+def test_a_writer_opens_again_after_another_one_removed_its_old_messages(
+    tmp_path: Path, name: str, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine of one that is refused removes them too, before it finds the lock taken."""
+    import rocksdict
+
+    url, attempts = f"rocksdb://{tmp_path}/x", 0
+    with open_store(url) as store:
+        store.put_many(ROWS)
+    real = rocksdict.Rdict
+
+    def failing(*args: Any, **options: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 3:
+            return real(*args, **options)
+        raise OSError(
+            f"IO error: No such file or directory: while unlink() file: {tmp_path}/x/{name}"
+        )
+
+    monkeypatch.setattr(rocksdict, "Rdict", failing)
+    if passes:
+        with open_store(url) as store:
+            assert list(store.scan()) == ROWS
+        assert attempts == 4
+    else:
+        with pytest.raises(OSError, match=r"000007\.sst"):
+            open_store(url)
+        assert attempts == 1
+
+
 def test_a_reader_does_not_write(tmp_path: Path) -> None:
     url = f"rocksdb://{tmp_path}/x"
     with pytest.raises(FileNotFoundError, match="there is no database at"):

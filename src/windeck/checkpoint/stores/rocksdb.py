@@ -135,10 +135,14 @@ class RocksDBStore:
                 with readable(self._path) as folder:
                     return rocksdict.Rdict(folder, options, access_type=access)
             except Exception as error:
+                text = str(error)
+                is_missing = os.strerror(errno.ENOENT) in text
                 # A compaction of the writer may remove a file while a reader opens the database.
-                is_missing = self._readonly and os.strerror(errno.ENOENT) in str(error)
-                is_changing = set(os.listdir(self._path)) != files
-                if not (is_missing and is_changing and time.monotonic() < until):
+                is_changing = self._readonly and set(os.listdir(self._path)) != files
+                # All who open it remove old files of its messages before one of them has the lock.
+                is_message_file = os.path.join(self._path, "LOG") in text
+                may_pass = is_missing and (is_changing or is_message_file)
+                if not may_pass or time.monotonic() > until:
                     fail(error, "opening", self.url)
 
     @property
