@@ -224,7 +224,7 @@ def test_steps_that_take_long_now_and_then_beside_the_thread_count(
     assert 20 < sum(found) < 0.06 * 6000
 
 
-@pytest.mark.parametrize("every", [17, 41, 97])
+@pytest.mark.parametrize("every", [11, 17, 41, 97])
 def test_single_steps_that_take_long_do_not_count(every: int, clock: list[float]) -> None:
     """Such as those that save a checkpoint, in whichever way the batch was made."""
     source = Endless(clock, 0.5)
