@@ -258,11 +258,12 @@ def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
         )
 
 
-def training(content: str, step: str, busy: bool) -> Iterator[Row]:
-    """The default of `prefetch` against 0, beside a step that uses all processors.
+def training(content: str, step: str, busy: bool, threads: int | None = None) -> Iterator[Row]:
+    """The default of `prefetch` against 0, beside a step that computes.
 
-    The step is a sum of each tensor, or a step of training of a small model, with as many threads
-    of torch as there are processors; if `busy`, with as many other programs at work.
+    The step is a sum of each tensor, or a step of training of a small model, with `threads` of
+    torch, by default as many as there are processors; if `busy`, with as many other programs at
+    work as there are processors.
     """
     source = sources_of_prefetch(content)
     ahead, inline = shuffled(source, 1024), shuffled(source, 1024, prefetch=0)
@@ -279,13 +280,14 @@ def training(content: str, step: str, busy: bool) -> Iterator[Row]:
     action = read if step == "sum" else train
     cores = os.cpu_count() or 1
     before = torch.get_num_threads()
-    torch.set_num_threads(cores)
+    torch.set_num_threads(threads or cores)
     what = "a sum" if step == "sum" else "training of a small model"
     beside = f", beside {cores} busy programs" if busy else ""
     try:
         with busy_programs(cores if busy else 0):
             yield compared(
-                f"prefetch, {what}, {cores} threads of torch{beside}, batches of 1024, {content}",
+                f"prefetch, {what}, torch.set_num_threads({threads or cores}){beside}, "
+                f"batches of 1024, {content}",
                 "Loader",
                 "Loader(prefetch=0)",
                 lambda: action(ahead),
@@ -604,7 +606,9 @@ def figures() -> dict[str, Callable[[], Iterator[Row]]]:
     for step, content in itertools.product(("sum", "train"), ("column", "scaled")):
         found[f"prefetch-{step}-{content}"] = partial(training, content, step, False)
     for step in ("sum", "train"):
+        found[f"prefetch-one-thread-{step}"] = partial(training, "column", step, False, 1)
         found[f"prefetch-busy-{step}"] = partial(training, "column", step, True)
+        found[f"prefetch-busy-one-thread-{step}"] = partial(training, "column", step, True, 1)
     for content, size in itertools.product(("values", "filled, masked, numbered"), SIZES[1:]):
         found[f"samples-{content.split(',')[0]}-{size}"] = partial(samples, content, size)
     found["threads"] = threads

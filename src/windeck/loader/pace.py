@@ -51,7 +51,8 @@ class Pace:
         #: The way in force, True for items made ahead, and the one that trials have chosen.
         self._way = self._best = True
         #: Cycles until the next ones that are compared, and how many times those compared it was.
-        self._rest, self._hold = 0, FIRST_HOLD
+        #: The first of all are not compared: steps compile a model, and memory is new.
+        self._rest, self._hold = COMPARED, FIRST_HOLD
         #: Seconds and cycles of this way, and of the other one before it in a trial.
         self._seconds, self._cycles = 0.0, 0
         self._before: tuple[float, int] | None = None
