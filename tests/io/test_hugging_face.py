@@ -144,3 +144,44 @@ def test_faults_and_errors(hub: tuple[FaultyServer, Hub, dict[str, Any]]) -> Non
     with pytest.raises(PermissionError, match="access is denied") as caught:
         wd.Table.read(url, columns="load", storage_options=refused)
     assert "hf_AnotherSecret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("when", ["between two reads", "in the cache"])
+def test_a_file_replaced_by_one_of_the_same_size_is_another(
+    hub: tuple[FaultyServer, Hub, dict[str, Any]], when: str, tmp_path: Path
+) -> None:
+    """The Hub states neither an ETag nor a time where it lists files, only a hash."""
+    _, files, options = hub
+    old, new = bytes(300_000), bytes([7]) * 300_000
+    files.objects["a.bin"] = old
+    path = filesystem.absolute(
+        f"hf://datasets/{REPO}/a.bin", storage_options=options, cache_dir=tmp_path
+    )
+
+    def read_twice() -> None:
+        with RangeReader(path) as reader:
+            assert reader.read(0, 100) == old[:100]
+            files.objects["a.bin"] = new
+            reader.read(200_000, 100)
+
+    if when == "between two reads":
+        with pytest.raises(ValueError, match=r"a\.bin' has changed since"):
+            read_twice()
+    else:
+        for content in (old, new):
+            files.objects["a.bin"] = content
+            with filesystem.map_file(path) as mapped:
+                assert bytes(mapped.buffer[:100]) == content[:100]
+
+
+def test_servers_do_not_share_what_is_cached(
+    hub: tuple[FaultyServer, Hub, dict[str, Any]],
+) -> None:
+    _, _, options = hub
+    url = f"hf://datasets/{REPO}/a.bin"
+    others = {**options, "endpoint": "http://127.0.0.1:1"}
+    keys = {
+        filesystem.cache_key(filesystem.absolute(url, storage_options=one))
+        for one in (options, others, {**options, "token": "hf_AnotherSecret"})
+    }
+    assert len(keys) == 2

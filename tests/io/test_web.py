@@ -241,3 +241,30 @@ def test_stored_files_that_a_server_says_are_compressed(tmp_path: Path) -> None:
     with FaultyServer(server) as one:
         table = wd.Table.read(f"http://127.0.0.1:{one.port}/a.csv.gz")
     assert table["load"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kept", ["ETag", "Last-Modified", "Content-MD5", "Digest", ""])
+def test_only_objects_whose_change_is_found_are_cached(kept: str, tmp_path: Path) -> None:
+    """A server that states the size alone would have a changed object read from the cache."""
+
+    class Telling(Web):
+        def __call__(
+            self, method: str, path: str, headers: Mapping[str, str], body: bytes
+        ) -> tuple[int, dict[str, str], bytes]:
+            status, found, content = super().__call__(method, path, headers, body)
+            found |= {"Content-MD5": found["ETag"], "Digest": found["ETag"]}
+            told = ("ETag", "Last-Modified", "Content-MD5", "Digest")
+            return status, {k: v for k, v in found.items() if k == kept or k not in told}, content
+
+    server = Telling()
+    with FaultyServer(server) as one:
+        url = f"http://127.0.0.1:{one.port}/a.csv"
+        for number in range(1, 3):
+            server.objects["a.csv"] = f"load\n{number}\n".encode()
+            server.modified = number
+            if kept:
+                assert wd.Table.read(url, cache_dir=tmp_path)["load"].tolist() == [number]
+            else:
+                with pytest.raises(ValueError, match=r"a.csv' cannot be kept in `cache_dir`: its"):
+                    wd.Table.read(url, cache_dir=tmp_path)
+            assert wd.Table.read(url)["load"].tolist() == [number]

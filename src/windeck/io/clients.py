@@ -399,7 +399,9 @@ class FsspecClient:
             raise IsADirectoryError("it is a directory")
         if info.get("size") is None:
             raise ValueError("the server does not state its size")
-        tag = str(info.get("ETag") or info.get("etag") or "").strip('"')
+        # The last two are Git's, of Hugging Face and GitHub.
+        tags = ("ETag", "etag", "Content-MD5", "Digest", "blob_id", "sha")
+        tag = str(next((info[name] for name in tags if info.get(name)), "")).strip('"')
         times = ("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
         changed = next((info[name] for name in times if info.get(name)), 0)
         return Version(int(info["size"]), _nanoseconds(changed), tag)

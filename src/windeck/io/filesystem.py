@@ -495,6 +495,11 @@ def load(
         How soon the object with a key of the cache is needed again; see `ObjectCache.get`.
     is_stopped
         Called now and then; True ends a download with an InterruptedError.
+
+    Raises
+    ------
+    ValueError
+        If there is a cache, and the server states neither an ETag nor a time of change.
     """
     remote = remote_path(path)
     if remote is None or remote.contents is not None:
@@ -520,6 +525,11 @@ def load(
 
     contents = None
     if remote.mount.cache is not None:
+        if not (reader.version.tag or reader.version.modified):
+            raise ValueError(
+                f"{str(path)!r} cannot be kept in `cache_dir`: its server states neither an ETag "
+                "nor a time of change, by which a changed object is found"
+            )
         version = repr(tuple(reader.version))
         contents = remote.mount.cache.get(cache_key(path), version, size, download, needed_at)
     if contents is None:

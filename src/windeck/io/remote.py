@@ -388,12 +388,12 @@ class RemotePath(str):
         return RemotePath, (str(self), self.mount)
 
 
-#: Options that are no credentials.
+#: Options that are no credentials: shown in messages, and what tells caches of servers apart.
 _PUBLIC = frozenset(
     (
-        *("region", "scheme", "anonymous", "anon", "endpoint_override", "endpoint_url"),
+        *("region", "scheme", "anonymous", "anon", "endpoint_override", "endpoint_url", "endpoint"),
         *("connect_timeout", "request_timeout", "force_virtual_addressing"),
-        *("account_name", "blob_storage_authority", "blob_storage_scheme"),
+        *("account_name", "account_host", "blob_storage_authority", "blob_storage_scheme"),
         *("dfs_storage_authority", "dfs_storage_scheme"),
         *("project_id", "default_bucket_location", "retry_time_limit"),
     )
