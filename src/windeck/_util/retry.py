@@ -17,6 +17,7 @@ __all__ = [
     "OPENING",
     "POLLING",
     "REQUESTS",
+    "SETTLING",
     "RetryPolicy",
     "retry",
 ]
@@ -105,5 +106,7 @@ COMMANDS = RetryPolicy(first_pause=0.025, growth=4.0, most_attempts=4)
 #: Opening an embedded database that another process has open, such as a second trainer that is
 #: about to be refused.
 OPENING = RetryPolicy(first_pause=0.01, longest_pause=0.2, most_seconds=10.0)
+#: Opening or closing a RocksDB while its writer syncs or compacts it, or another thread reads.
+SETTLING = RetryPolicy(first_pause=0.001, longest_pause=0.01, most_seconds=10.0)
 #: Questions whether a server has ended its work; there is no limit, since it may take any time.
 POLLING = RetryPolicy(first_pause=0.001, longest_pause=0.1)

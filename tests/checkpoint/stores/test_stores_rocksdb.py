@@ -23,6 +23,7 @@ from support.split_items import SplitItems
 from support.store_servers import need, noted_engines
 from support.threads import at_once
 from windeck import checkpoint
+from windeck._util import retry
 from windeck.checkpoint.stores import open_store, write_part
 
 
@@ -412,7 +413,7 @@ def test_a_reader_opens_between_two_syncs(tmp_path: Path, monkeypatch: pytest.Mo
         with open_store(f"{url}?readonly=1") as reader:
             assert not meanwhile
             assert reader.get(b"a") == b"2"
-        plant(monkeypatch, "rocksdb.SETTLING_SECONDS", 0)
+        plant(monkeypatch, "retry.SETTLING", retry.SETTLING._replace(most_attempts=1))
         meanwhile += [b"3"]
         with pytest.raises(BlockingIOError, match="expected a moment without a sync of its writer"):
             open_store(f"{url}?readonly=1")

@@ -19,6 +19,7 @@ from typing import Any
 
 import rocksdict
 
+from windeck._util import retry
 from windeck._util.threads import reentrant_lock, unheld
 from windeck.checkpoint.stores import embedded
 from windeck.checkpoint.stores.embedded import SEAL_KEY
@@ -57,8 +58,6 @@ TABLE_BYTES = 1 << 30
 IDLE_SECONDS = 2.0
 #: A folder in memory on Linux, in which small files take less time.
 MEMORY = "/dev/shm"
-#: Seconds for which a reader tries to open a database between two syncs of its writer.
-SETTLING_SECONDS = 10
 
 
 class RocksDBStore:
@@ -81,19 +80,19 @@ class RocksDBStore:
         self._db: rocksdict.Rdict | None = None
         embedded.check_process("rocksdb", self.url)
         embedded.keep_in_fork(self, "rocksdb", self.url, "_db", "_lock", "_snapshots_lock")
-        until = time.monotonic() + SETTLING_SECONDS
-        while True:
+        for _ in retry.SETTLING.attempts():
             tables = self._list_of_tables()
             self._open_database()
             if not self._readonly or self._list_of_tables() == tables:
                 break
             self.close()
-            if time.monotonic() > until:
-                raise BlockingIOError(
-                    errno.EBUSY,
-                    f"{self.url} was synced during each attempt to open it for reading, for "
-                    f"{SETTLING_SECONDS} s: expected a moment without a sync of its writer",
-                )
+        else:
+            raise BlockingIOError(
+                errno.EBUSY,
+                f"{self.url} was synced during each attempt to open it for reading, for "
+                f"{retry.SETTLING.most_seconds:g} s: expected a moment without a sync of its "
+                "writer",
+            )
 
     def _list_of_tables(self) -> dict[str, int]:
         """Return the sizes of the engine's manifests, which grow when it adds or removes tables."""
@@ -125,25 +124,29 @@ class RocksDBStore:
         access = rocksdict.AccessType.read_write()
         if self._readonly:
             access = rocksdict.AccessType.read_only(False)
-        until = time.monotonic() + SETTLING_SECONDS
-        while True:
+        files: set[str] = set()
+
+        def open_once() -> rocksdict.Rdict:
+            nonlocal files
             files = set(os.listdir(self._path))
-            try:
-                options = options_for(self._where, self._path)
-                if not self._readonly:
-                    return rocksdict.Rdict(self._path, options, access_type=access)
-                with readable(self._path) as folder:
-                    return rocksdict.Rdict(folder, options, access_type=access)
-            except Exception as error:
-                text = str(error)
-                is_missing = os.strerror(errno.ENOENT) in text
-                # A compaction of the writer may remove a file while a reader opens the database.
-                is_changing = self._readonly and set(os.listdir(self._path)) != files
-                # All who open it remove old files of its messages before one of them has the lock.
-                is_message_file = os.path.join(self._path, "LOG") in text
-                may_pass = is_missing and (is_changing or is_message_file)
-                if not may_pass or time.monotonic() > until:
-                    fail(error, "opening", self.url)
+            options = options_for(self._where, self._path)
+            if not self._readonly:
+                return rocksdict.Rdict(self._path, options, access_type=access)
+            with readable(self._path) as folder:
+                return rocksdict.Rdict(folder, options, access_type=access)
+
+        def may_pass(error: Exception) -> bool:
+            text = str(error)
+            # A compaction of the writer may remove a file while a reader opens the database.
+            is_changing = self._readonly and set(os.listdir(self._path)) != files
+            # All who open it remove old files of its messages before one of them has the lock.
+            is_message_file = os.path.join(self._path, "LOG") in text
+            return os.strerror(errno.ENOENT) in text and (is_changing or is_message_file)
+
+        try:
+            return retry.retry(open_once, retry.SETTLING, may_pass)
+        except Exception as error:
+            fail(error, "opening", self.url)
 
     @property
     def _open(self) -> rocksdict.Rdict:
@@ -395,16 +398,11 @@ class RocksDBStore:
                 snapshot.close()
         if db is None:
             return
-        until = time.monotonic() + SETTLING_SECONDS
-        while True:
-            try:
-                db.close()
-                return
-            except Exception as error:
-                # Another thread is reading; its next read finds the store closed.
-                if "Already borrowed" not in str(error) or time.monotonic() > until:
-                    fail(error, "closing", self.url)
-            time.sleep(0.001)
+        try:
+            # Another thread may be reading; its next read finds the store closed.
+            retry.retry(db.close, retry.SETTLING, lambda error: "Already borrowed" in str(error))
+        except Exception as error:
+            fail(error, "closing", self.url)
 
     def __enter__(self) -> RocksDBStore:
         return self
