@@ -1,6 +1,7 @@
 // The numbers of rows in memory: float32, or bfloat16, which is the upper half of a float32.
 //
 // All arithmetic is in float32. A number is rounded when it is stored, to nearest, ties to even.
+// The bytes of saved rows are in windeck/table/block_layout.hpp.
 
 #pragma once
 

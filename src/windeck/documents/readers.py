@@ -1,4 +1,8 @@
-"""Reading of shards: options, choice of a reader, and opening of Arrow and Parquet files."""
+"""Reading of shards: options, choice of a reader, and opening of Arrow and Parquet files.
+
+A reader of another format is a module of its own, with the methods of
+`windeck.documents.token_files.ShardReader`.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ Outside of `windeck.io` only the engines of stores, the safetensors bridge and t
 files. `locate`, `absolute` and `data_files.resolve` turn URLs into paths that know their file
 system (`RemotePath`, a string); all functions here take these as well. Compose them with `join`: a
 formatted string is plain text, which no function takes for a URL.
+
+A file system that is new is added to `windeck._util.schemes` and `windeck.io.clients`; what is
+repeated after an error is in `windeck.io.remote`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Epochs of a stream: the source and the order of each, and the positions that it has."""
+"""Epochs of a stream: the source and the order of each, and the positions that it has.
+
+How the positions are divided into steps, the last partial batch too: `windeck.loader.sharding`.
+"""
 
 from __future__ import annotations
 

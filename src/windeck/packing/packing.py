@@ -1,4 +1,7 @@
-"""Packing of documents into sequences of fixed length."""
+"""Packing of documents into sequences of fixed length: `PackedSequences`.
+
+Which documents are in which sequence is decided by a layout; see `windeck.packing.layout`.
+"""
 
 from __future__ import annotations
 
