@@ -247,7 +247,7 @@ def compared(
         wall, processor = (
             statistics.median(one[place][kind] for one in found) / batches * 1e6 for kind in (0, 1)
         )
-        sides.append(f"{name}: {wall:.3g} us a batch ({processor:.3g} of processor time)")
+        sides.append(f"{name}: {digits(wall)} us a batch ({digits(processor)} of processor time)")
     ratio = ratio_of([(one[0][0], one[1][0]) for one in found])
     return Row(question, *sides, ratio, needed, bound)
 

@@ -47,7 +47,7 @@ import numpy as np
 import torch
 import torch_windows
 from bench_loader import Slices, Windowed
-from measure import Row, compared, limited, rounds_of, spread, through
+from measure import Row, compared, digits, limited, rounds_of, spread, through
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from torch_windows import (
@@ -233,7 +233,7 @@ def prefetch(content: str, batch_size: int, sleeps: bool) -> Iterator[Row]:
         else:
             through(loader)
 
-    step = f"step sleeps {pause * 1e6:.3g} us, as its gather takes" if sleeps else "empty step"
+    step = f"step sleeps {digits(pause * 1e6)} us, as its gather takes" if sleeps else "empty step"
     # A sleep of some microseconds lasts 60 and more, which hides what is gained.
     long_enough = not sleeps or content != "column"
     question = f"prefetch, {step}, batches of {batch_size}, {content}"
@@ -294,8 +294,9 @@ def training(content: str, step: str, busy: bool, threads: int | None = None) ->
                 lambda: action(inline),
                 len(ahead),
                 needed=0.95,
-                seconds=40 if busy else 12,
+                seconds=100 if busy else 12,
                 least=5 if busy else 15,
+                most=151,
             )
     finally:
         torch.set_num_threads(before)
