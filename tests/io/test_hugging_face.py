@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from hashlib import sha1
@@ -158,6 +159,14 @@ def test_a_file_replaced_by_one_of_the_same_size_is_another(
         f"hf://datasets/{REPO}/a.bin", storage_options=options, cache_dir=tmp_path
     )
 
+    with RangeReader(path) as reader:
+        before = reader.modified
+        assert before > 2**62, "no time, but a number made of the hash"
+    files.objects["a.bin"] = new
+    with RangeReader(path) as reader:
+        assert reader.modified != before, "places that keep size and time see the change"
+    files.objects["a.bin"] = old
+
     def read_twice() -> None:
         with RangeReader(path) as reader:
             assert reader.read(0, 100) == old[:100]
@@ -165,7 +174,10 @@ def test_a_file_replaced_by_one_of_the_same_size_is_another(
             reader.read(200_000, 100)
 
     if when == "between two reads":
-        with pytest.raises(ValueError, match=r"a\.bin' has changed since"):
+        with pytest.raises(
+            ValueError,
+            match=r"a\.bin' has changed since",
+        ):
             read_twice()
     else:
         for content in (old, new):
@@ -185,3 +197,13 @@ def test_servers_do_not_share_what_is_cached(
         for one in (options, others, {**options, "token": "hf_AnotherSecret"})
     }
     assert len(keys) == 2
+
+
+def test_an_endpoint_with_credentials_is_in_no_pickle() -> None:
+    for scheme, name in (("hf", "endpoint"), ("s3", "endpoint_override")):
+        for endpoint, is_there in (
+            ("https://one.test", True),
+            ("https://u:s3cr3t@one.test", False),
+        ):
+            path = filesystem.absolute(f"{scheme}://datasets/a/b", storage_options={name: endpoint})
+            assert (b"one.test" in pickle.dumps(path)) is is_there

@@ -81,6 +81,7 @@ def test_the_fields_of_a_state_are_those_of_a_new_loader(group: None) -> None:
     next(iter(sampler))
     next(iter(dataset))
     assert loader.state_dict().keys() == fresh.state_dict().keys()
+    assert loader.state_dict()["fingerprint"].keys() == fresh.state_dict()["fingerprint"].keys()
     assert sampler.state_dict().keys() == OrderSampler(10).state_dict().keys()
     other = IterDataset(Stream(Numbers(10)), batch_size=2)
     assert dataset.state_dict().keys() == other.state_dict().keys()

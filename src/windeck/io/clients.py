@@ -8,6 +8,7 @@ Face Hub cannot be told: `Client.own_retries` has the number of requests that th
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -64,8 +65,16 @@ _OWN_RETRIES = {
 }
 
 
+#: The least `Version.modified` that is no time: that of the year 2116.
+NO_TIME = 1 << 62
+
+
 class Version(NamedTuple):
-    """State of an object: bytes, time of the last change in nanoseconds, and ETag ("" without)."""
+    """State of an object: bytes, time of the last change in nanoseconds, and ETag ("" without).
+
+    Where a server states an ETag or another hash and no time, `modified` is a number made of it, of
+    at least `NO_TIME`: some places keep size and time alone.
+    """
 
     size: int
     modified: int
@@ -73,7 +82,8 @@ class Version(NamedTuple):
 
     def __str__(self) -> str:
         tag = f", ETag {self.tag}" if self.tag else ""
-        return f"{self.size:,} bytes, changed at {self.modified / 1e9:.3f}{tag}"
+        time = f", changed at {self.modified / 1e9:.3f}" if self.modified < NO_TIME else ""
+        return f"{self.size:,} bytes{time}{tag}"
 
 
 class ListedName(NamedTuple):
@@ -399,12 +409,16 @@ class FsspecClient:
             raise IsADirectoryError("it is a directory")
         if info.get("size") is None:
             raise ValueError("the server does not state its size")
-        # The last two are Git's, of Hugging Face and GitHub.
-        tags = ("ETag", "etag", "Content-MD5", "Digest", "blob_id", "sha")
+        # The last of them are of Hugging Face and of Git.
+        tags = ("ETag", "etag", "Content-MD5", "Digest", "xet_hash", "blob_id", "sha", "hex")
         tag = str(next((info[name] for name in tags if info.get(name)), "")).strip('"')
         times = ("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
-        changed = next((info[name] for name in times if info.get(name)), 0)
-        return Version(int(info["size"]), _nanoseconds(changed), tag)
+        changed = next((info[name] for name in (*times, "uploaded_at") if info.get(name)), 0)
+        modified = _nanoseconds(changed)
+        if tag and not modified:
+            number = hashlib.blake2b(tag.encode(), digest_size=7).digest()
+            modified = NO_TIME + int.from_bytes(number, "little")
+        return Version(int(info["size"]), modified, tag)
 
     def entries(self, key: str, *, recursive: bool = False) -> list[ListedName]:
         self._fs.invalidate_cache()

@@ -528,10 +528,10 @@ def load(
 
     contents = None
     if remote.mount.cache is not None:
-        if not (reader.version.tag or reader.version.modified):
+        if not reader.version.modified:
             raise ValueError(
-                f"{str(path)!r} cannot be kept in `cache_dir`: its server states neither an ETag "
-                "nor a time of change, by which a changed object is found"
+                f"{str(path)!r} cannot be kept in `cache_dir`: expected an ETag or a time of "
+                "change from its server, by which a changed object is found"
             )
         version = repr(tuple(reader.version))
         contents = remote.mount.cache.get(cache_key(path), version, size, download, needed_at)

@@ -204,14 +204,14 @@ class Mount:
     @cached_property
     def identity(self) -> str:
         """Digest of the properties that tell this file system from others, no credentials."""
-        public = sorted((k, str(v)) for k, v in self._options.items() if k in _PUBLIC)
+        public = sorted((k, str(v)) for k, v in self._options.items() if _is_public(k, v))
         told = (self.scheme, public, self._hidden[1], _instance_identity(self._instance))
         return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
     def redact(self, text: str) -> str:
         """Return text without the credentials of this file system."""
         options = {**self._options, "filesystem": getattr(self._instance, "storage_options", {})}
-        hidden = [value for name, value in _flat(options) if name not in _PUBLIC]
+        hidden = [value for name, value in _flat(options) if not _is_public(name, value)]
         parts = urlsplit(self._hidden[0]) if _URL.match(self._hidden[0]) else None
         if parts is not None:
             hidden += [parts.password or "", parts.username or ""]
@@ -273,7 +273,7 @@ class Mount:
     def __reduce__(self) -> tuple[Any, ...]:
         from multiprocessing.context import get_spawning_popen
 
-        public = {name: value for name, value in self._options.items() if name in _PUBLIC}
+        public = {name: value for name, value in self._options.items() if _is_public(name, value)}
         everything = get_spawning_popen() is not None
         missing = []
         if not everything:
@@ -400,6 +400,11 @@ _PUBLIC = frozenset(
 )
 
 
+def _is_public(name: str, value: Any) -> bool:
+    """Return whether an option is no credential, and has none before the host of a URL."""
+    return name in _PUBLIC and "@" not in str(value)
+
+
 def mount_url(
     url: str,
     *,
@@ -447,5 +452,5 @@ def _instance_identity(instance: Any) -> str:
     if told is None and hasattr(instance, "__reduce__"):
         arguments = instance.__reduce__()
         told = next((one for one in arguments[1] if isinstance(one, dict)), {})
-    public = sorted((k, str(v)) for k, v in dict(told or {}).items() if k in _PUBLIC)
+    public = sorted((k, str(v)) for k, v in dict(told or {}).items() if _is_public(k, v))
     return f"{type(instance).__name__}{public}"

@@ -21,13 +21,10 @@ SHORT_STEP_AND_ITEM = 100e-6
 #: Cycles of a way that are compared, and their seconds, at least. A cycle is from one item to the
 #: next. Systems let a thread wait for another one for up to some tens of milliseconds.
 COMPARED, COMPARED_SECONDS = 5, 0.1
-#: Stretches of as many cycles until the next trial: at first, and the factor by which they become
-#: more with each trial that confirms the way, up to the most; for items made on request, and ahead.
-#: A thread in vain may take five times as long, one that is missed at most twice.
-FIRST_HOLD, GROWTH, LONGEST_HOLD = 3, (8, 2), (200, 48)
-#: Ratio of the times of a cycle in two stretches, one after the other, and in the last trial, from
-#: which on a trial is made at once: programs come and go, and with them what a thread costs.
-CHANGED = 1.5
+#: Stretches of as many cycles until the next trial: at first, the factor by which each trial that
+#: confirms the way makes them more, and the most, for items made on request and for those made
+#: ahead: a thread in vain may take five times as long, one that is missed at most twice.
+FIRST_HOLD, GROWTH, LONGEST_HOLD = 3, 3, (200, 100)
 #: The least share of the last trial in the mean of all, and the largest ratio of times that it
 #: counts for: a single one is often chance.
 LAST_TRIAL, LARGEST_RATIO = 0.25, 2.0
@@ -57,9 +54,6 @@ class Pace:
         #: Stretches until the one that is compared, and how many it was. The first of all is not:
         #: steps compile a model, and memory is new.
         self._rest, self._hold = 1, FIRST_HOLD
-        #: Seconds of a cycle with items made ahead in the last trial, 0 before the first, and the
-        #: stretches one after the other in which it took longer, or less long.
-        self._level, self._changes = 0.0, 0
         #: Seconds and cycles of this stretch, and of the one before it in the other way in a trial.
         self._seconds, self._cycles = 0.0, 0
         self._before: tuple[float, int] | None = None
@@ -89,26 +83,18 @@ class Pace:
         self._cycles += 1
         if self._before is None:
             if self._cycles >= COMPARED and self._seconds >= COMPARED_SECONDS:
-                self._end_stretch()
+                if self._rest:
+                    self._rest -= 1
+                    self._change(self._way)
+                else:
+                    self._before = self._seconds, self._cycles
+                    self._change(not self._way)
             return
         before, cycles = self._before
         allowed = before * PAYS_UP_TO if self._way else before / PAYS_UP_TO
         # The trial is lost as soon as it took longer than all cycles before it.
         if self._seconds > allowed or self._cycles == cycles:
-            self._level = self._seconds / self._cycles if self._way else before / cycles
             self._end_trial(self._seconds / self._cycles / (before / cycles), cycles)
-
-    def _end_stretch(self) -> None:
-        """Begin a trial if it is time for one, or if cycles do not take as long as they did."""
-        seconds = self._seconds / self._cycles
-        is_alike = self._level < seconds * CHANGED < self._level * CHANGED**2
-        self._changes = 0 if is_alike else self._changes + 1
-        self._rest -= 1
-        if self._rest >= 0 and self._changes < 2:
-            self._change(self._way)
-        else:
-            self._before = self._seconds, self._cycles
-            self._change(not self._way)
 
     def _end_trial(self, ratio: float, cycles: int) -> None:
         """Choose a way after a trial, whose cycles took `ratio` times those before it."""
@@ -121,10 +107,10 @@ class Pace:
         if best is not self._best:
             self._best, self._hold = best, FIRST_HOLD
         elif is_confirmed:
-            self._hold = min(GROWTH[best] * self._hold, LONGEST_HOLD[best])
+            self._hold = min(GROWTH * self._hold, LONGEST_HOLD[best])
         rest = self._hold if is_confirmed else FIRST_HOLD
         self._rest, self.unseen = (rest, 0) if best else (0, rest * cycles)
-        self._before, self._changes = None, 0
+        self._before = None
         self._change(best)
 
     def _change(self, way: bool) -> None:

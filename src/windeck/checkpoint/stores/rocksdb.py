@@ -145,6 +145,8 @@ class RocksDBStore:
 
         try:
             return retry.retry(open_once, retry.SETTLING, may_pass)
+        except OSError:  # The engine raises none: the folder is gone, say.
+            raise
         except Exception as error:
             fail(error, "opening", self.url)
 
