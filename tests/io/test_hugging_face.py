@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import urllib.parse
@@ -207,3 +208,27 @@ def test_an_endpoint_with_credentials_is_in_no_pickle() -> None:
         ):
             path = filesystem.absolute(f"{scheme}://datasets/a/b", storage_options={name: endpoint})
             assert (b"one.test" in pickle.dumps(path)) is is_there
+
+
+def test_a_listing_that_another_thread_cleared_is_asked_for_again(
+    hub: tuple[FaultyServer, Hub, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client then states a size and no hash, as if the file had changed."""
+    import huggingface_hub
+
+    _, files, options = hub
+    files.objects["a.bin"] = bytes(1000)
+    system: Any = huggingface_hub.HfFileSystem
+    complete, cleared = system.info, itertools.cycle((True, False))
+
+    def info(self: Any, path: str, **told: Any) -> dict[str, Any]:
+        found: dict[str, Any] = complete(self, path, **told)
+        if not next(cleared):
+            return found
+        return {name: found[name] for name in ("name", "size", "type")}
+
+    monkeypatch.setattr(system, "info", info)
+    path = filesystem.absolute(f"hf://datasets/{REPO}/a.bin", storage_options=options)
+    with RangeReader(path) as reader:
+        assert bytes(reader.read(0, 1000)) == bytes(1000)
+        assert reader.tag == sha1(bytes(1000)).hexdigest()

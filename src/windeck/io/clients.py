@@ -379,7 +379,7 @@ class FsspecClient:
     def __init__(self, file_system: Any, *, checks_ranges: bool = False) -> None:
         self._fs = file_system
         protocols = set(_as_tuple(file_system.protocol))
-        self._web = "http" in protocols
+        self._web, self._is_hub = "http" in protocols, "hf" in protocols
         known = protocols & _OWN_RETRIES.keys()
         self.own_retries = _OWN_RETRIES[known.pop()] if known else OwnRetries()
         self.checks_ranges = checks_ranges or not protocols.isdisjoint(("memory", "file"))
@@ -395,6 +395,9 @@ class FsspecClient:
     def _info(self, key: str) -> dict[str, Any]:
         self._fs.invalidate_cache()
         found: dict[str, Any] = self._fs.info(key)
+        if self._is_hub and found.keys() <= {"name", "size", "type"}:
+            # It keeps what it was told for a moment, and another thread made it forget that.
+            found = self._fs.info(key)
         return found
 
     def kind(self, key: str) -> str:
@@ -410,7 +413,7 @@ class FsspecClient:
         if info.get("size") is None:
             raise ValueError("the server does not state its size")
         # The last of them are of Hugging Face and of Git.
-        tags = ("ETag", "etag", "Content-MD5", "Digest", "xet_hash", "blob_id", "sha", "hex")
+        tags = ("ETag", "etag", "Content-MD5", "Digest", "blob_id", "xet_hash", "sha", "hex")
         tag = str(next((info[name] for name in tags if info.get(name)), "")).strip('"')
         times = ("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
         changed = next((info[name] for name in (*times, "uploaded_at") if info.get(name)), 0)
