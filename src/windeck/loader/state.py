@@ -1,4 +1,7 @@
-"""States of streams and loaders: a position and the fingerprint it is valid for, fit for JSON."""
+"""States of streams and loaders: a position and the fingerprint it is valid for, fit for JSON.
+
+Further fields of a loader are those of `windeck.Loader.state_dict`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The dtype of a key of columns of different dtypes, and the check that casts to it are exact."""
+"""The dtype of a key of columns of different dtypes, and the check that casts to it are exact.
+
+The dtypes themselves are in `windeck.columns.dtypes`.
+"""
 
 from __future__ import annotations
 

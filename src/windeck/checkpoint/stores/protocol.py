@@ -1,8 +1,9 @@
 """The protocol of a key-value store of bytes, and the validation that all stores share.
 
-A store is any object with the methods of `Store`; there is no base class. Every method raises
-ValueError once the store is closed, TypeError for an argument that is not bytes, ValueError for a
-key or value outside the limits below, and for failures from outside one of
+A store is any object with the methods of `Store`; there is no base class. What the module of a new
+store has, and how it is found by its URL, is in `windeck.checkpoint.stores.urls`. Every method
+raises ValueError once the store is closed, TypeError for an argument that is not bytes, ValueError
+for a key or value outside the limits below, and for failures from outside one of
 
 =====================  ============================================================================
 CorruptStoreError      what is stored is not what was written, or part of it is missing
