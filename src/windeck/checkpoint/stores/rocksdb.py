@@ -124,11 +124,9 @@ class RocksDBStore:
         access = rocksdict.AccessType.read_write()
         if self._readonly:
             access = rocksdict.AccessType.read_only(False)
-        files: set[str] = set()
+        files = set(os.listdir(self._path))
 
         def open_once() -> rocksdict.Rdict:
-            nonlocal files
-            files = set(os.listdir(self._path))
             options = options_for(self._where, self._path)
             if not self._readonly:
                 return rocksdict.Rdict(self._path, options, access_type=access)
@@ -136,17 +134,16 @@ class RocksDBStore:
                 return rocksdict.Rdict(folder, options, access_type=access)
 
         def may_pass(error: Exception) -> bool:
-            text = str(error)
+            nonlocal files
+            text, before, files = str(error), files, set(os.listdir(self._path))
             # A compaction of the writer may remove a file while a reader opens the database.
-            is_changing = self._readonly and set(os.listdir(self._path)) != files
+            is_changing = self._readonly and files != before
             # All who open it remove old files of its messages before one of them has the lock.
             is_message_file = os.path.join(self._path, "LOG") in text
             return os.strerror(errno.ENOENT) in text and (is_changing or is_message_file)
 
         try:
             return retry.retry(open_once, retry.SETTLING, may_pass)
-        except OSError:  # The engine raises none: the folder is gone, say.
-            raise
         except Exception as error:
             fail(error, "opening", self.url)
 
