@@ -166,28 +166,31 @@ def test_a_value_in_the_middle_of_a_table(kind: str, tmp_path: Path) -> None:
 
 def test_a_lost_end_of_the_log_is_noticed(kind: str, tmp_path: Path) -> None:
     """The engines take a truncated log for the result of a crash; the seal detects it."""
-    image = make_image(kind, tmp_path, last="sync")
-    for old in image.glob("*.log") if kind == "rocksdb" else ():
-        old.write_bytes(b"")  # what the manifest loses is not in there any more, either
-    (log,) = [
-        path
-        for path in image.glob("MANIFEST-*" if kind == "rocksdb" else "*.log")
-        if path.stat().st_size
-    ]
-    size = log.stat().st_size
-    copy = tmp_path / "copy"
     errors: list[str] = []
-    cut = 0
-    # The first cut off notes that an old log is not needed any more, or of a compaction.
-    while cut < 59 or len(errors) <= 25:
-        cut += 1
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(image, copy)
-        os.truncate(copy / log.name, size - cut)
-        try:
-            all_is_right(f"{kind}://{copy}")
-        except CorruptStoreError as error:
-            errors.append(str(error))
+    for number in range(8):
+        if len(errors) > 25:  # the others cut off a note that an old log is not needed any more
+            break
+        # What a compaction wrote after the sync may be longer than what is cut off: made again.
+        (tmp_path / str(number)).mkdir()
+        image = make_image(kind, tmp_path / str(number), last="sync")
+        for old in image.glob("*.log") if kind == "rocksdb" else ():
+            old.write_bytes(b"")  # what the manifest loses is not in there any more, either
+        (log,) = [
+            path
+            for path in image.glob("MANIFEST-*" if kind == "rocksdb" else "*.log")
+            if path.stat().st_size
+        ]
+        size = log.stat().st_size
+        copy, errors = tmp_path / "copy", []
+        for cut in range(1, 60):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(image, copy)
+            os.truncate(copy / log.name, size - cut)
+            try:
+                all_is_right(f"{kind}://{copy}")
+            except CorruptStoreError as error:
+                errors.append(str(error))
+    assert len(errors) > 25
     # RocksDB may also miss a table that a compaction has replaced, whose note is cut off.
     words = r"the end of its log is lost, it was opened as of sync \d, expected sync"
     if kind == "rocksdb":
