@@ -74,7 +74,7 @@ from windeck import _core
 
 SIZES = (32, 256, 1024)
 #: Bytes of batches that a loader makes at a time, where it makes several.
-GROUP_BYTES = 3 << 19
+GROUP_BYTES = 1 << 19
 
 # --- against plain torch -------------------------------------------------------------------------
 

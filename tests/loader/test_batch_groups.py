@@ -159,6 +159,17 @@ def test_a_group_is_about_a_mebibyte_and_a_half() -> None:
     assert source.calls == [1 << 19]
 
 
+def test_a_group_of_windows_is_about_half_a_mebibyte() -> None:
+    loader = Loader(windows(100_000), batch_size=256, prefetch=0)
+    nbytes = sum(tensor.nbytes for tensor in loader.peek().values())
+    gc.collect()
+    before = _core.pool_stats()["live"]
+    live = [_core.pool_stats()["live"] - before for _ in loader]
+    most = round((1 << 19) / nbytes)
+    assert max(live) == most  # The memory of each batch of a group that is not handed out.
+    assert most > 1
+
+
 @pytest.mark.parametrize("batch_size", [5, 32])
 def test_each_batch_has_memory_of_its_own(batch_size: int) -> None:
     kept = list(itertools.islice(Loader(windows(), batch_size=batch_size, shuffle=True), 40))

@@ -176,9 +176,11 @@ void set_coefficients(CompiledField& compiled) {
 
 /// Sets what is prefetched of a window: a span for each strip, one for the rows of a matrix, one
 /// for each column; columns in the cache lines of another one get an empty span. Without conversion
-/// the processor itself prefetches the rest of a long window.
+/// the processor itself prefetches the rest of a long window, and a column that the caches hold
+/// gets an empty span: copies of several windows wait for it at the same time.
 void set_prefetch_spans(CompiledField& compiled) {
     constexpr std::int64_t line = 64;
+    constexpr std::int64_t cached = std::int64_t{4} << 20;
     const std::int64_t most = compiled.method == GatherMethod::strips ? 12 : 32;
     const bool apart = compiled.method == GatherMethod::columns || compiled.channels_first();
     const std::int64_t spans = apart ? compiled.columns : 1;
@@ -193,8 +195,10 @@ void set_prefetch_spans(CompiledField& compiled) {
         const bool packed = reach <= line || source.stride == width << source.log2_in;
         const std::int64_t lines = packed ? length * reach / line + 2 : length;
         const bool seen = s > 0 && !packed && data - last < static_cast<std::uintptr_t>(line);
+        const bool copied = compiled.method == GatherMethod::strips &&
+                            source.source->rows * std::abs(source.source->stride) <= cached;
         compiled.spans.push_back({data, source.source->stride, packed ? line : source.stride,
-                                  seen ? 0 : std::min(lines, most)});
+                                  seen || copied ? 0 : std::min(lines, most)});
         if (seen) continue;
         last = data;
         bytes += lines * line;

@@ -92,9 +92,10 @@ class StripCopier {
         }
         const bool sets_mask = out_.mask != nullptr && !compiled_.complete;
         const auto values = static_cast<std::size_t>(steps_values_);
-        const auto bytes = static_cast<std::size_t>(bytes_);
+        const std::int64_t bytes = bytes_;
+        auto* const copy = compiled_.kernels->copy;
         for_whole(strip, rows, [=](auto* from, auto* to, auto* mask) {
-            std::memcpy(to, from, bytes);
+            copy(from, bytes, to);
             if (sets_mask) std::memset(mask, 1, values);
         });
     }

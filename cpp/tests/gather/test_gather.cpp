@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -139,6 +140,30 @@ std::uint32_t float_bits(float value) {
     return bits;
 }
 
+/// Copies of every number of bytes around those where another way is taken, aligned or not, write
+/// those bytes only. They read no others: the source ends with them, which the sanitizers watch.
+void copies_bytes() {
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t n = 0; n <= 200; ++n)
+        sizes.push_back(n);
+    for (std::int64_t n = 4060; n <= 4130; ++n)
+        sizes.push_back(n);
+    for (const GatherKernels* kernels : levels()) {
+        for (const std::int64_t n : sizes) {
+            for (const std::int64_t shift : {0, 1, 4, 31}) {
+                std::vector<std::uint8_t> in(static_cast<std::size_t>(n + shift));
+                for (std::size_t i = 0; i < in.size(); ++i)
+                    in[i] = static_cast<std::uint8_t>(1 + i % 251);
+                std::vector<std::uint8_t> out(static_cast<std::size_t>(n + shift + 40));
+                std::vector<std::uint8_t> expected(out.size());
+                std::copy(in.begin() + shift, in.end(), expected.begin() + shift);
+                kernels->copy(in.data() + shift, n, out.data() + shift);
+                check(out == expected, "the bytes that were copied");
+            }
+        }
+    }
+}
+
 /// Every float16 and bfloat16 to float64 and back is itself; NaN stays NaN.
 void every_short_float_returns() {
     for (const GatherKernels* kernels : levels()) {
@@ -228,6 +253,7 @@ int main() {
     fills_masks_and_scales();
     copies_channels();
     refuses();
+    copies_bytes();
     every_short_float_returns();
     midpoints_are_rounded_once();
     levels_agree();

@@ -265,6 +265,8 @@ class BatchGroup:
         Tensors that own the memory on the device.
     positions
         The loader's position before the first batch, and after each of them.
+    apart
+        True if each batch has memory of its own, false if they are parts of one array.
     """
 
     batches: list[Tensors]
@@ -272,6 +274,7 @@ class BatchGroup:
     event: torch.cuda.Event | None = None
     moved: tuple[torch.Tensor, ...] = ()
     positions: Sequence[int] = ()
+    apart: bool = False
     _streams: tuple[int, ...] = ()
 
     @property
@@ -378,7 +381,7 @@ class BatchBuilder:
                     made = in_span(*span, first, first + size, count, step, wrap, wrap_keys)
                 else:
                     made = batches(first, first + size, count, step, wrap, wrap_keys)
-                return BatchGroup(made, count * size * row_bytes)
+                return BatchGroup(made, count * size * row_bytes, apart=True)
 
             return build_natively
         methods, gather = self._methods, partial(epoch.gather, **self._options)

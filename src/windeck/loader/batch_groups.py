@@ -24,13 +24,19 @@ __all__ = ["EpochIterator", "IteratedLoader", "build_groups", "next_count"]
 
 #: Bytes of a group: small enough for the caches, and to throw away. A larger batch is a group.
 GROUP_BYTES = 3 << 19
+#: The same where each batch has memory of its own, which is used again batch by batch.
+GROUP_BYTES_APART = 1 << 19
 #: Batches of a group.
 GROUP_BATCHES = 64
 
 
-def next_count(count: int, nbytes: int) -> int:
-    """Return the number of batches in the group after one of `count` batches and `nbytes` bytes."""
-    nearest = (GROUP_BYTES * count + nbytes // 2) // max(1, nbytes)
+def next_count(count: int, nbytes: int, *, apart: bool = False) -> int:
+    """Return the number of batches in the group after one of `count` batches and `nbytes` bytes.
+
+    `apart` says whether each batch has memory of its own.
+    """
+    wanted = GROUP_BYTES_APART if apart else GROUP_BYTES
+    nearest = (wanted * count + nbytes // 2) // max(1, nbytes)
     return max(1, min(2 * count, nearest, GROUP_BATCHES))
 
 
@@ -83,7 +89,8 @@ def build_groups(
             failed_until = end
             continue
         if makes_groups and (count, group.nbytes) != counted:
-            wanted, counted = next_count(count, group.nbytes), (count, group.nbytes)
+            wanted = next_count(count, group.nbytes, apart=group.apart)
+            counted = (count, group.nbytes)
         group.positions = [position, end]
         if count > 1:
             group.positions = [position, *range(start + size, end, size), end]

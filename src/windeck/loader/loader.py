@@ -114,7 +114,7 @@ class Loader:
         `steps_per_epoch` for it. With `restart` every loop is epoch 0.
     prefetch
         Batch groups made ahead in a background thread: 0 for none, or their bytes as text, such as
-        ``"64MB"``. A group is a batch, or several small ones of together about 1.5 MiB. While the
+        ``"64MB"``. A group is a batch, or several small ones of together 0.5 to 1.5 MiB. While the
         training steps are too short for the thread to save time, or the loop takes longer beside
         it, groups are made on request; the loop's time is compared now and then. It is 0 for a
         source on a device, such as ``windows.to("cuda")``, whose batches are made there.

@@ -123,6 +123,7 @@ constexpr GatherKernels tables_of(Types<F...> /*floats*/, Types<I...> /*integers
     static_assert(sizeof...(F) == float_count && sizeof...(U) == size_count);
     static_assert(sizeof...(F) + sizeof...(I) == dtype_count);
     return {
+        .copy = copy,
         .pack = {pack<U>...},
         .find_nan = {find_nan<F>...},
         .count_nan = {count_nan<F>...},

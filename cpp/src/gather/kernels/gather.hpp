@@ -17,6 +17,9 @@ namespace windeck {
 struct GatherKernels {
     using Count = std::int64_t;
 
+    /// Memory of any alignment.
+    void (*copy)(const void* in, Count bytes, void* out);
+
     /// Values `stride` bytes apart, of any alignment, to contiguous ones.
     void (*pack[size_count])(const void* in, Count stride, Count n, void* out);
 

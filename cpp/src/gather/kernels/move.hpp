@@ -2,9 +2,28 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace windeck::WINDECK_ISA {
+
+/// Copies of some hundred bytes, of another number in every field: a loop takes less time than a
+/// call of memcpy, which chooses among its own loops by the number of bytes. Long copies are left
+/// to it.
+inline void copy(const void* in, std::int64_t bytes, void* out) {
+    constexpr std::int64_t vector = 32;
+    constexpr std::int64_t longest = 4096;
+    if (bytes < vector || bytes > longest) {
+        __builtin_memcpy(out, in, static_cast<std::size_t>(bytes));
+        return;
+    }
+    const char* const from = static_cast<const char*>(in);
+    char* const to = static_cast<char*>(out);
+    const std::int64_t last = bytes - vector;
+    for (std::int64_t i = 0; i < last; i += vector)
+        __builtin_memcpy(to + i, from + i, vector);
+    __builtin_memcpy(to + last, from + last, vector);  // may overlap the one before
+}
 
 template <typename T>
 void pack(const void* in, std::int64_t stride, std::int64_t n, void* out) {
