@@ -170,13 +170,13 @@ def gather(batch_size: int) -> Iterator[Row]:
     first = next(iter(loader))["past_target"]
     assert np.array_equal(source.gather(loader.samples(0))["past_target"], first.numpy())
     order = wd.Permutation(len(source), seed=1)[:]
-    in_group = max(1, GROUP_BYTES // bytes_of_batch)
+    in_group = max(1, round(GROUP_BYTES / bytes_of_batch))
     asked_of, allowed = {
         32: (in_group, 1 / 1.5),
         256: (in_group, 1 / 1.15),
         1024: (1, 1 / 1.3),
     }[batch_size]
-    for count in (1, in_group):
+    for count in dict.fromkeys((1, in_group)):
         needed = allowed if count == asked_of else None
         size = count * batch_size
         groups = [order[begin : begin + size] for begin in range(0, len(order), size)]

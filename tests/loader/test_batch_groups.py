@@ -166,7 +166,7 @@ def test_a_group_of_windows_is_about_half_a_mebibyte() -> None:
     before = _core.pool_stats()["live"]
     live = [_core.pool_stats()["live"] - before for _ in loader]
     most = round((1 << 19) / nbytes)
-    assert max(live) == most  # The memory of each batch of a group that is not handed out.
+    assert max(live) == most  # A slab for each batch of the group that is not dropped.
     assert most > 1
 
 

@@ -146,11 +146,11 @@ def test_a_consumer_without_work_of_its_own_makes_items_itself(clock: list[float
 @pytest.mark.parametrize(
     ("away", "makes", "first"),
     [
-        (210e-6, 0.0, 2),  # Away twice, before items 1 and 2: from item 3 on.
-        (210e-6, 1.0, 2),
-        (150e-6, 150e-6, 2),
-        (150e-6, 90e-6, None),
-        (90e-6, 150e-6, None),
+        (105e-6, 0.0, 2),  # Away twice, before items 1 and 2: from item 3 on.
+        (105e-6, 1.0, 2),
+        (75e-6, 75e-6, 2),
+        (75e-6, 45e-6, None),
+        (45e-6, 75e-6, None),
     ],
 )
 def test_a_short_step_needs_items_that_take_as_long(

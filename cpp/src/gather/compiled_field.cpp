@@ -176,16 +176,22 @@ void set_coefficients(CompiledField& compiled) {
 
 /// Sets what is prefetched of a window: a span for each strip, one for the rows of a matrix, one
 /// for each column; columns in the cache lines of another one get an empty span. Without conversion
-/// the processor itself prefetches the rest of a long window, and a column that the caches hold
-/// gets an empty span: copies of several windows wait for it at the same time.
+/// the processor itself prefetches the rest of a long window, and columns that its caches may hold
+/// get empty spans: copies of several windows wait for them at the same time.
 void set_prefetch_spans(CompiledField& compiled) {
     constexpr std::int64_t line = 64;
-    constexpr std::int64_t cached = std::int64_t{4} << 20;
-    const std::int64_t most = compiled.method == GatherMethod::strips ? 12 : 32;
+    constexpr std::int64_t cached_bytes = std::int64_t{4} << 20;
+    const bool copies = compiled.method == GatherMethod::strips;
     const bool apart = compiled.method == GatherMethod::columns || compiled.channels_first();
     const std::int64_t spans = apart ? compiled.columns : 1;
     const std::int64_t width = compiled.columns / spans;
     const std::int64_t length = std::min(compiled.steps, compiled.block_steps);
+    std::int64_t memory = 0;
+    for (std::int64_t s = 0; s < spans; ++s) {
+        const Column& column = *compiled.sources[static_cast<std::size_t>(s)].source;
+        memory += column.rows * std::abs(column.stride);
+    }
+    const std::int64_t most = !copies ? 32 : memory > cached_bytes ? 12 : 0;
     std::int64_t bytes = 0;
     std::uintptr_t last = 0;
     for (std::int64_t s = 0; s < spans; ++s) {
@@ -195,16 +201,13 @@ void set_prefetch_spans(CompiledField& compiled) {
         const bool packed = reach <= line || source.stride == width << source.log2_in;
         const std::int64_t lines = packed ? length * reach / line + 2 : length;
         const bool seen = s > 0 && !packed && data - last < static_cast<std::uintptr_t>(line);
-        const bool copied = compiled.method == GatherMethod::strips &&
-                            source.source->rows * std::abs(source.source->stride) <= cached;
         compiled.spans.push_back({data, source.source->stride, packed ? line : source.stride,
-                                  seen || copied ? 0 : std::min(lines, most)});
+                                  seen ? 0 : std::min(lines, most)});
         if (seen) continue;
         last = data;
         bytes += lines * line;
     }
-    compiled.ahead =
-        std::clamp<std::int64_t>(1536 / bytes, compiled.method == GatherMethod::strips ? 1 : 2, 16);
+    compiled.ahead = std::clamp<std::int64_t>(1536 / bytes, copies ? 1 : 2, 16);
     compiled.prefetch_spread =
         compiled.method == GatherMethod::columns && compiled.break_at_windows;
 }

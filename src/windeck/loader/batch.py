@@ -266,7 +266,7 @@ class BatchGroup:
     positions
         The loader's position before the first batch, and after each of them.
     apart
-        True if each batch has memory of its own, false if they are parts of one array.
+        True if each batch has a slab of the pool of its own.
     """
 
     batches: list[Tensors]

@@ -24,7 +24,8 @@ __all__ = ["EpochIterator", "IteratedLoader", "build_groups", "next_count"]
 
 #: Bytes of a group: small enough for the caches, and to throw away. A larger batch is a group.
 GROUP_BYTES = 3 << 19
-#: The same where each batch has memory of its own, which is used again batch by batch.
+#: The same where each batch has a slab of the pool of its own, which is used again as soon as that
+#: batch is dropped.
 GROUP_BYTES_APART = 1 << 19
 #: Batches of a group.
 GROUP_BATCHES = 64
@@ -33,7 +34,7 @@ GROUP_BATCHES = 64
 def next_count(count: int, nbytes: int, *, apart: bool = False) -> int:
     """Return the number of batches in the group after one of `count` batches and `nbytes` bytes.
 
-    `apart` says whether each batch has memory of its own.
+    `apart` says whether each batch has a slab of the pool of its own.
     """
     wanted = GROUP_BYTES_APART if apart else GROUP_BYTES
     nearest = (wanted * count + nbytes // 2) // max(1, nbytes)

@@ -13,11 +13,11 @@ from math import inf, log
 
 __all__ = ["Pace"]
 
-#: Seconds between two items below which the consumer makes the next one: about twice what it
-#: takes to wake two threads.
-SHORT_STEP = 200e-6
+#: Seconds between two items below which the consumer makes the next one: about what it takes to
+#: wake two threads.
+SHORT_STEP = 100e-6
 #: The same where making an item takes as long: so much is saved then.
-SHORT_STEP_AND_ITEM = 100e-6
+SHORT_STEP_AND_ITEM = 50e-6
 #: Cycles of a way that are compared, and their seconds, at least. A cycle is from one item to the
 #: next. Systems let a thread wait for another one for up to some tens of milliseconds.
 COMPARED, COMPARED_SECONDS = 5, 0.1

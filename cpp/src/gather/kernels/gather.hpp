@@ -17,7 +17,7 @@ namespace windeck {
 struct GatherKernels {
     using Count = std::int64_t;
 
-    /// Memory of any alignment.
+    /// Copies bytes of any alignment.
     void (*copy)(const void* in, Count bytes, void* out);
 
     /// Values `stride` bytes apart, of any alignment, to contiguous ones.
