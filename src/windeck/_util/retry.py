@@ -1,7 +1,8 @@
 """Retries: which calls are repeated how often, and the pauses between attempts.
 
-All policies of the package are here. Clients of other libraries make a request once, where they can
-be told to: see `windeck.io.clients` and `windeck.checkpoint.stores.redis_settings`.
+All policies of the package are here; `windeck.io.remote` repeats reads by them. Clients of other
+libraries make a request once, where they can be told to: see `windeck.io.clients` and
+`windeck.checkpoint.stores.redis_settings`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""URL schemes: what reads the files and stores of each, and what has to be installed for it."""
+"""URL schemes: what reads the files and stores of each, and what has to be installed for it.
+
+The file systems are opened in `windeck.io.clients`, the stores in `windeck.checkpoint.stores.urls`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Paths on remote file systems: `RemotePath`, a string that knows its file system, and requests.
 
-`windeck.io.filesystem` is the interface of the package to local and remote files. How often, and
-after which pauses, a request is repeated is in `windeck._util.retry`.
+`windeck.io.filesystem` is the interface of the package to local and remote files. The schemes of
+URLs are in `windeck._util.schemes`, the clients that read them in `windeck.io.clients`. How often,
+and after which pauses, a request is repeated is in `windeck._util.retry`.
 """
 
 from __future__ import annotations

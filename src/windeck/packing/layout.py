@@ -1,4 +1,7 @@
-"""Types and helpers that the packing orders share: layouts, pieces of rows, pieces of documents."""
+"""Types and helpers that the packing orders share: layouts, pieces of rows, pieces of documents.
+
+The options choose a layout in `windeck.packing.packing`.
+"""
 
 from __future__ import annotations
 

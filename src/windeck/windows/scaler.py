@@ -1,4 +1,7 @@
-"""Affine scaling of columns, fitted on a sample of rows; its JSON and its text."""
+"""Affine scaling of columns, fitted on a sample of rows; its JSON and its text.
+
+Batches are scaled natively, in ``cpp/src/gather/kernels/scaling.hpp``.
+"""
 
 from __future__ import annotations
 
