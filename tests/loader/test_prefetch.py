@@ -178,15 +178,16 @@ def new_loader(clock: list[float]) -> Loader:
     return Loader(Endless(clock, 0.1), batch_size=1)
 
 
+@pytest.mark.parametrize("beside", [1.2, 1.4])
 def test_a_thread_that_costs_more_than_it_saves_is_used_for_trials_alone(
-    clock: list[float],
+    beside: float, clock: list[float]
 ) -> None:
     loader = new_loader(clock)
-    found = run_steps(loader, 500, alone=1.0, beside=1.4)
+    found = run_steps(loader, 500, alone=1.0, beside=beside)
     assert 10 < sum(found[:25]) < 17  # the first steps, and the first trial
     assert sum(found[25:]) < 0.1 * 475
     for _ in range(3):  # later loops go on with what was found
-        found = run_steps(loader, 500, alone=1.0, beside=1.4)
+        found = run_steps(loader, 500, alone=1.0, beside=beside)
         assert sum(found) < 0.05 * 500
     # A step that waits for a device: the thread is used again, at the next trial.
     found = run_steps(loader, 3000, alone=1.0, beside=1.0)
